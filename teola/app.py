@@ -38,7 +38,10 @@ class App(Application):
     the template. passes: which optimisation passes run ("all", "none", "a,b"). runtime: where it
     runs; by default one shared by all. version: yours; queries that outlive their server are taken
     over by the same one only. on_unknown: what happens to such a query where it is not known
-    whether a function that may change the world has ended: people are asked, or it fails. Raises
+    whether a function that may change the world has ended: people are asked, or it fails.
+    shares_answers: calls of LLMs that are equal to the last parameter, at temperature 0, are made
+    once for all queries of a tenant, while one is under way and for `shares_answers_s` seconds
+    after it (within a query they always are). Raises
     TemplateError where the template cannot run, and UnknownName where the runtime has not an engine
     that it names.
     """
@@ -53,6 +56,9 @@ class App(Application):
         {"top_k": 4}}. deadline_s: seconds until it is given up. tenant: whose documents it sees.
         session: a name of the tenant's for what this query is a turn of, such as a conversation,
         by which routing policies know what comes back (docs/routing.md).
+        most_tokens, most_cost: that all its calls of LLMs may take, with those of its parts, its
+        agents and the queries inside it (docs/agents.md#one-budget); what finds no room any more
+        is left out, and the result `partial`. most_cost needs `prices` of the Runtime.
         secrets: by name, for its tools only (`ToolContext.secret`); they are never written down.
         on_ask: answers what it asks people (docs/people-in-the-loop.md), in another thread or, if
         it is async, on the runtime's loop; without it the result of a query that waits has the
@@ -102,18 +108,20 @@ class App(Application):
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
         tenant: str | None = None,
+        most_tokens: int | None = None,
+        most_cost: float | None = None,
         on_done: Callable[[int, Result], None] | None = None,
     ) -> list[Result]:
         """Answer many queries at once; they share the engines' batches.
 
         One result for each, in order; a query that failed has its `state` and `error` there. Every
-        query's inputs are checked before the first one starts. on_done: called (in another thread)
-        with the position and result of each query as it ends.
+        query's inputs are checked before the first one starts. most_tokens, most_cost: as of `run`,
+        for each query. on_done: called (in another thread) with the position and result of each
+        query as it ends.
         """
-        jobs = [
-            ways.job_of(self, QuerySpec(dict(q), overrides or {}, passes, deadline_s, tenant))
-            for q in queries
-        ]
+        how = overrides or {}, passes, deadline_s, tenant
+        most: Any = {"most_tokens": most_tokens, "most_cost": most_cost}
+        jobs = [ways.job_of(self, QuerySpec(dict(q), *how, **most)) for q in queries]
         return ways.wait_for_all(jobs, on_done)
 
     @parameters_of(run_call)
@@ -166,7 +174,8 @@ class App(Application):
         if analyze:
             ask = QuerySpec(given, overrides or {}, passes, tenant="default")
             job = self.job(ask, profile=chosen)
-            return Explanation.of_run(chosen, runtime.start(job.run()).result().checked())
+            result = runtime.start(job.run()).result().checked()
+            return Explanation.of_run(chosen, result, runtime.price_of)
         sizes = self._list_sizes(given)
         if given.get("documents") is not None:
             sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
@@ -177,7 +186,7 @@ class App(Application):
             debug=True,
             absent=lacks,
         )
-        return Explanation(self.name, optimised, chosen)
+        return Explanation(self.name, optimised, chosen, price_of=runtime.price_of)
 
     def simulate(
         self,

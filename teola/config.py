@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from teola.errors import InputError, UnknownName
 from teola.policies import batching, routing
+from teola.price import Price
 from teola.profile import load as load_profile
+from teola.runtime.day_accounts import DayBudget
 from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
 from teola.runtime.observe.kept_values import KeepValues
 from teola.tools.mcp_server import ToolServer
@@ -254,6 +256,28 @@ class DatabaseTable(_Table):
         return EngineConfig("sql", {**own, **self.options})
 
 
+class PriceTable(_Table):
+    """What a model's tokens cost, for a million of them, in any currency."""
+
+    prompt: float = Field(ge=0, allow_inf_nan=False, description="Of prompts.")
+    answer: float = Field(ge=0, allow_inf_nan=False, description="Of what is generated.")
+    cached: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Of tokens of prompts that its server had in its cache; else as `prompt`.",
+    )
+
+
+class BudgetTable(_Table):
+    """What one application may take in a day, over all of its queries."""
+
+    tokens_a_day: int | None = Field(default=None, ge=1, description="Of prompts and answers.")
+    cost_a_day: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="In money, by `prices`."
+    )
+
+
 class Configuration(_Table):
     """The whole file."""
 
@@ -270,6 +294,27 @@ class Configuration(_Table):
     engines: dict[str, EngineTable] = Field(default_factory=dict)
     databases: dict[str, DatabaseTable] = Field(default_factory=dict)
     tools: dict[str, ToolTable] = Field(default_factory=dict)
+    prices: dict[str, PriceTable] = Field(
+        default_factory=dict,
+        description="Of models, by the names that their servers have for them.",
+    )
+    budgets: dict[str, BudgetTable] = Field(
+        default_factory=dict, description="Of applications, by their names."
+    )
+
+    def model_prices(self) -> dict[str, Price]:
+        """All prices, by model."""
+        return {
+            name: Price(table.prompt, table.answer, table.cached)
+            for name, table in self.prices.items()
+        }
+
+    def day_budgets(self) -> dict[str, DayBudget]:
+        """All budgets, by application."""
+        return {
+            name: DayBudget(table.tokens_a_day, table.cost_a_day)
+            for name, table in self.budgets.items()
+        }
 
     def tool_servers(self) -> dict[str, ToolServer]:
         """All of them. Raises InputError."""
@@ -374,6 +419,8 @@ _NAMED: Final[Mapping[str, type[BaseModel]]] = {
     "engines": EngineTable,
     "databases": DatabaseTable,
     "tools": ToolTable,
+    "prices": PriceTable,
+    "budgets": BudgetTable,
 }
 """Of which there is a table for each name."""
 
@@ -498,4 +545,20 @@ learn = true
 # url = "https://tickets.example.org/mcp"
 # headers = { Authorization = "Bearer ${TICKETS_KEY}" }
 # approval = ["delete_ticket"]
+#
+# What a million tokens of a model cost, in any currency, by the name that its server has for it (of
+# a model without a name: by its engine). No prices are shipped. Without `cached`, tokens of prompts
+# that the server had in its cache cost as much as others.
+#
+# [prices."gpt-4o-mini"]
+# prompt = 0.15
+# cached = 0.075
+# answer = 0.6
+#
+# What an application may take in a day (of UTC), over all of its queries. Keys have budgets, too:
+# `teola keys create NAME --tokens-a-day N`.
+#
+# [budgets.advanced-rag]
+# tokens_a_day = 5000000
+# cost_a_day = 10
 """

@@ -12,6 +12,7 @@
     │   │   ├── EngineAway              its server, which others run, is not there now
     │   │   └── ToolLost                a tool's server was lost while it worked on a call
     │   ├── EngineBusy                  its server takes no more calls now
+    │   ├── BudgetSpent                 not asked: what the query may take is spent
     │   └── OutputError                 it answered, but not in the form that was asked for
     ├── ToolError                       a tool refuses, for a reason that its model is to read
     ├── QueryError                      how a query ended, when not with an answer
@@ -152,6 +153,10 @@ class EngineBusy(EngineError):
         self.after_s = after_s
 
 
+class BudgetSpent(EngineError):
+    """An engine was not asked, because what the query may take is spent or reserved."""
+
+
 class ToolLost(EngineUnavailable):
     """A tool's server was lost while it worked on a call: what it did of it is not known."""
 
@@ -180,6 +185,21 @@ class QueryFailed(QueryError):
     """A primitive failed and the retries that the rules allow were used up; `component`: whose."""
 
     component: str | None = None
+
+    @property
+    def usage(self) -> Any:
+        """What the query took until then (see Result.usage); None where no query came of it."""
+        return None if self.result is None else self.result.usage
+
+    @property
+    def steps(self) -> list[Any]:
+        """What its agents did until then."""
+        return [] if self.result is None else self.result.steps
+
+    @property
+    def ran(self) -> list[str]:
+        """Ids of what engines had done of it by then."""
+        return [] if self.result is None else self.result.ran
 
 
 class CodeChanged(QueryError):

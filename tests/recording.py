@@ -116,7 +116,7 @@ class RecordingCore(Core):
     def add(self, run: Run) -> None:
         assert isinstance(run, GraphRun)
         self.log.plans[run.id] = run.plan
-        about = (run.id, run.asker, run.behind_s)
+        about = (run.id, run.asker, run.behind_s, run.longer_s)
         self.log.calls.append(("add", about, run.began, []))
         super().add(run)
         story = self.log.story
@@ -230,8 +230,9 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
-            id, asker, behind_s = given
-            core.add(GraphRun(id, log.plans[id], asker, began=now, behind_s=behind_s))
+            id, asker, behind_s, longer_s = given
+            plan, at = log.plans[id], {"began": now, "behind_s": behind_s, "longer_s": longer_s}
+            core.add(GraphRun(id, plan, asker, **at))
             found.append([])
         elif what == "tell":
             found.append(list(core.tell(given[0], given[1], now)))

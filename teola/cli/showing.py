@@ -95,6 +95,8 @@ def _how(result: Result) -> Iterator[str]:
     trace = result.trace
     if trace is not None and (trace.prompt_tokens or trace.completion_tokens):
         yield f"{trace.prompt_tokens:,} tokens read, {trace.completion_tokens:,} written"
+        if trace.counts.unpriced == 0 and (cost := trace.counts.cost):
+            yield f"cost {cost:.6g}"
 
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:

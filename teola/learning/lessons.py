@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph.ops import Op
-from teola.habit import Habit
+from teola.habit import MOST_TURNS, Habit
 from teola.profile import Cost, EngineProfile, Profile, StepTime
 
 FORMAT_VERSION: Final = 1
@@ -96,7 +96,7 @@ class Lessons:
             raise InputError(f"{where}: expected version {FORMAT_VERSION} of what was learned")
         try:
             engines = {name: _read(times) for name, times in data["engines"].items()}
-            habits = {(app, name): Habit(**_sound(habit)) for app, name, habit in data["habits"]}
+            habits = {(app, name): _habit(habit) for app, name, habit in data["habits"]}
             return cls(int(data["epoch"]), engines, habits)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{where}: malformed ({error})") from None
@@ -127,6 +127,14 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
             name: Slowness(**_sound(one)) for name, one in data.get("instances", {}).items()
         },
     )
+
+
+def _habit(data: Mapping[str, Any]) -> Habit:
+    turns = tuple(map(int, data.get("turns", ())))
+    if len(turns) > MOST_TURNS + 2 or any(count < 0 for count in turns):
+        raise ValueError(f"turns cannot be {turns}")
+    figures = {name: value for name, value in data.items() if name != "turns"}
+    return Habit(**_sound(figures), turns=turns)
 
 
 def _sound(figures: Mapping[str, Any]) -> Mapping[str, Any]:

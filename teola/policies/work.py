@@ -14,9 +14,10 @@ from teola.policies.reason import Reason
 class Estimate(NamedTuple):
     """What a profile says of a primitive before it runs, in seconds (zeros: no profile is known).
 
-    rest_s: the longest path from its start to the end of its query (without a profile: its depth).
+    rest_s: the longest path from its start to the end of its run (without a profile: its depth).
     latest_s: how long after its run began it may start and not delay that path. total_s:
-    all of the query's primitives one after another. base_s: what a batch costs whatever is in it.
+    all of the run's primitives one after another, with those of parts that it is expected to grow.
+    base_s: what a batch costs whatever is in it.
     takes_s: the primitive alone. item_s: by how much each of its items makes a batch longer.
     """
 
@@ -34,10 +35,13 @@ NOBODY: Final = Asker()
 
 class Size(NamedTuple):
     """How large a work is. total: items; of an LLM call, prompt tokens. keys: of its prompt's full
-    blocks, each of which says what stands in the prompt up to its end; equal keys, equal KV."""
+    blocks, each of which says what stands in the prompt up to its end; equal keys, equal KV. same:
+    digest of all that its result depends on; works of one engine with equal ones have equal results
+    (None: it is done for itself)."""
 
     total: int
     keys: tuple[Hashable, ...] = ()
+    same: Hashable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Work:
     arrival, seq: when it was queued, and the tie-break.
     asker: on whose behalf it is done, the same object as its run's.
     began: when its run did: its query's admission; of a part's, when the part began.
+    longer_s: by how much its whole query takes longer than its run (see total_s).
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
     keys: of its prompt's full blocks, if a policy of its engine wants to know (see Size).
@@ -104,9 +109,10 @@ class Work:
     priority: how urgent its engine's own queue is to take it; more is sooner.
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
-    behind_s: of a part's, the time of what follows the part in its query.
+    behind_s: of a part's, the time of what is expected to follow the part in its query.
     reason: why an LLM call goes where it goes, or is held, if somebody observes that.
     limited_from: seconds for which something had waited for its servers' limits when it came.
+    same: see Size. leader: whose result is its own, too, while that is not there.
     """
 
     spec: WorkSpec
@@ -119,6 +125,7 @@ class Work:
     asker: Asker = NOBODY
     began: float = 0.0
     behind_s: float = 0.0
+    longer_s: float = 0.0
     fused_tokens: int = 0
     avoid: int = -1
     tries: int = 0
@@ -139,6 +146,14 @@ class Work:
     wanted: bool = False
     reason: Reason | None = None
     limited_from: float = 0.0
+    same: Hashable | None = None
+    leader: WorkKey | None = None
+
+    @property
+    def total_s(self) -> float:
+        """All primitives of its query one after another, with all that this grows; of a part's work
+        too. 0: times are not known."""
+        return self.spec.estimate.total_s + self.longer_s
 
     @property
     def remaining(self) -> int:

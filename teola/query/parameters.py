@@ -44,12 +44,15 @@ def run_call(
     tenant: str | None = None,
     session: str | None = None,
     secrets: Mapping[str, str] | None = None,
+    most_tokens: int | None = None,
+    most_cost: float | None = None,
     on_ask: OnAsk | None = None,
     **more: Any,
 ) -> RunCall:
     """Parameters of `App.run`, where they are described."""
     what = by_name(inputs, more), overrides or {}, passes, deadline_s, tenant
-    return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}), on_ask)
+    bounds: Any = {"most_tokens": most_tokens, "most_cost": most_cost}
+    return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}, **bounds), on_ask)
 
 
 class ResumeCall(NamedTuple):

@@ -22,6 +22,7 @@ from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.work import Size, Work
 from teola.profile import EngineProfile
+from teola.runtime.billing import Billing
 from teola.runtime.growing import Growing, Parts, Place
 from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
@@ -44,6 +45,7 @@ from teola.schedule.events import (
     Finish,
     FirstToken,
     Fused,
+    Joined,
     Measure,
     QueueEvent,
     Recovered,
@@ -51,6 +53,7 @@ from teola.schedule.events import (
     Retried,
     RunEvent,
     SetTimer,
+    Sized,
     Skipped,
     Started,
     Waits,
@@ -71,7 +74,6 @@ class Query:
         "__dict__",
         "growing",
         "grown_ends",
-        "grown_tokens",
         "id",
         "left",
         "place",
@@ -96,7 +98,6 @@ class Query:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
         self.growing: dict[int, Growing] = {}
         self.written: dict[int, list[Any]] = {}
-        self.grown_tokens = 0
         self.grown_ends: dict[int, frozenset[str]] = {}
         self.left: dict[int, Mapping[str, Any]] = {}
         self.tally, self.place = tally or Tally(), place
@@ -161,6 +162,7 @@ class Driver(ABC, Generic[Q]):
         self.parts: Parts[Q] = Parts(self)
         self.refusals: dict[tuple[str, int], str] = {}
         """Why works wait that a server refused, by run and primitive."""
+        self.billing = Billing(self.sized)
         self._todo: deque[Command] = deque()
         self._performing = False
 
@@ -287,7 +289,7 @@ class Driver(ABC, Generic[Q]):
         """The call that `head` leads has written item `k` of its list. place: the engine, instance
         and batch of this try. Whether that is used from now on, so that there can be no other."""
         engine, instance, batch = place
-        work = self.core.queues[engine].works.get((query.id, head))
+        work = self.core.queues[engine].source(query.id, head)
         if work is None or (instance, batch) not in work.flying.values():
             return False  # of an instance that is gone
         used = self.parts.written(query, head, k, item, now)
@@ -307,9 +309,16 @@ class Driver(ABC, Generic[Q]):
         """See `Measuring`."""
         query = self.queries[run]
         store = query.store
-        if store.plan.primitives[i].op in PREFILLS:
-            return query.prompt_tokens(i)
-        return store.items(i)
+        if store.plan.primitives[i].op not in PREFILLS:
+            return store.items(i)
+        tokens = query.prompt_tokens(i)
+        if query.run.asker.budget is None or self.admitted(query, i, Size(tokens)):
+            return tokens
+        return None
+
+    def admitted(self, query: Q, i: int, size: Size) -> bool:
+        """Whether a query with a budget may make a call that is ready, by now."""
+        return True
 
     def reads(self, query: Query, i: int) -> tuple[NextRead, ...]:
         """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
@@ -350,6 +359,8 @@ class Driver(ABC, Generic[Q]):
 
     def _skipped(self, command: Skipped, now: float) -> None:
         query = self.queries[command.run]
+        if query.run.asker.budget is not None:
+            self.billing.dropped(command.run, command.primitive)
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
         if query.growing:
@@ -362,6 +373,8 @@ class Driver(ABC, Generic[Q]):
 
     def _finish(self, command: Finish, now: float) -> None:
         query = self.queries.pop(command.run)
+        if query.run.asker.budget is not None:
+            self.billing.over(command.run, len(query.plan))
         if self.refusals:
             own = [key for key in self.refusals if key[0] == command.run]
             for key in own:
@@ -442,6 +455,11 @@ class Driver(ABC, Generic[Q]):
             self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
+    def turned(self, query: Q, component: str, count: int) -> None:
+        """A component has grown so many of the parts that it repeats, and has ended well."""
+        if self.learner is not None:
+            self.learner.habits.turned(query.run.asker.app, component, count)
+
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
         query.trace.failed(i, 0, now, error)
@@ -496,6 +514,9 @@ class Driver(ABC, Generic[Q]):
     def unask(self, query: Q, i: int) -> None:
         """Nobody wants to know any more what primitive `i` asks."""
 
+    def joined(self, command: Joined, now: float) -> None:
+        """A work follows another one, which is in flight."""
+
     def recall(self, query: Q, i: int, now: float) -> None:
         """Take what is known of primitive `i`, which is not to be done again."""
         raise NotImplementedError
@@ -503,6 +524,16 @@ class Driver(ABC, Generic[Q]):
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
+
+    def sized(self, event: Sized) -> None:
+        """What becomes of a call that had to wait for its query's budget."""
+        raise NotImplementedError
+
+    def _measured(self, command: Measure, now: float) -> None:
+        if self.billing.waits(command.run, command.primitive):
+            self.billing.parked(command.run, command.primitive)
+        else:
+            self.measure(command, now)
 
     def measure(self, command: Measure, now: float) -> None:
         """Work out the size of a primitive for which `_measure` gave None, and send Sized."""
@@ -553,8 +584,9 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Fused: Driver._fused,
     Finish: Driver._finish,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
-    Measure: lambda driver, command, now: driver.measure(command, now),
+    Measure: Driver._measured,
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
+    Joined: lambda driver, command, now: driver.joined(command, now),
     Waits: lambda driver, command, now: driver.refused(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),

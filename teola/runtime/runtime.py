@@ -12,18 +12,29 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, get_args
 
-from teola.engine import Engine, EngineSpec
+from teola.engine import Engine, EngineSpec, NamesModel, near
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.learning import AtWork, Learner
+from teola.price import Price
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
+from teola.runtime.day_accounts import DayAccounts, DayBudget
 from teola.runtime.documents import Preparer
 from teola.runtime.engines import (
     DEFAULTS,
@@ -44,6 +55,7 @@ from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
 from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
+from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
@@ -72,7 +84,9 @@ class Runtime:
     long engines take and how much components write; a folder is where that is kept, and an engine
     of which it holds nothing is probed when it starts. tools: by name, besides registered ones.
     journal: where queries that wait for people are kept when the process ends: a DSN; True: with
-    the engine vectorstore. journal_key: to encrypt them.
+    the engine vectorstore. journal_key: to encrypt them. prices: of models, by their names (of one
+    without a name by its engine's), in any currency. budgets: what applications may take in a day,
+    by their names.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -93,8 +107,11 @@ class Runtime:
         tools: Mapping[str, NamedTool] | None = None,
         journal: bool | str = False,
         journal_key: str | None = None,
+        prices: Mapping[str, Price] | None = None,
+        budgets: Mapping[str, DayBudget] | None = None,
     ) -> None:
         self.journal, self.journal_key = journal, journal_key
+        self.prices, self.budgets, self.days = prices or {}, budgets or {}, DayAccounts()
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """What is called before the engines are closed."""
         self.tools = ToolsByName(tools or {})
@@ -136,6 +153,7 @@ class Runtime:
             if self._loop is None:
                 self._loop = self.new_loop()
                 self._live = Live(self._loop, self.learner)
+                self._live.paying.prices = self.prices
                 self._supervisor = Supervisor(self._live.post)
                 self._thread = LoopThread(self._loop)
                 self._thread.start()
@@ -189,6 +207,20 @@ class Runtime:
         if not self.configs[name].pool:
             return engines[0].spec
         return joint([engine.spec for engine in engines])
+
+    def price_of(self, name: str) -> Price | None:
+        """Of a million tokens of the model of engine `name`, the dearest of its instances' (None:
+        one of them has no price)."""
+        found: Price | None = None
+        for engine in self.engines(name) if self.prices else ():
+            asked = near(engine)
+            model = asked.model if isinstance(asked, NamesModel) else None
+            price = self.prices.get(model or name, self.prices.get(name))
+            if price is None:
+                return None
+            if found is None or (price.answer, price.prompt) > (found.answer, found.prompt):
+                found = price
+        return found
 
     def declared_for(self, names: Iterable[str]) -> Profile:
         """What is known of the engines `names` before they have worked: this runtime's profile, or
@@ -356,6 +388,22 @@ class Runtime:
         if self.live.busy >= self.max_queries:
             told = f"{self.max_queries} queries are already running; try again in a moment"
             raise Overloaded(told)
+
+    def ask_rows(
+        self,
+        call: RowsCall,
+        rows: Iterator[Row],
+        on_answers: OnAnswers,
+        *,
+        tenant: str = "",
+        app: str = "tables",
+        program: str = "",
+        deadline_s: float | None = None,
+        priority: RowPriority = "rows",
+        budget: Any = None,
+    ) -> RowsHandle:
+        """Ask an LLM engine each of these rows; see teola.runtime.rows."""
+        raise NotImplementedError
 
     # --- the end --------------------------------------------------------------------------
 

@@ -170,6 +170,7 @@ class Core:
             run.asker,
             run.began,
             run.behind_s,
+            run.longer_s,
             command.fused_tokens,
         )
         if size is None:
@@ -177,8 +178,8 @@ class Core:
             self._out.append(Measure(id, i))
             return
         if not isinstance(size, int):
-            work.keys = size.keys
-        queue.submit(work, now)
+            work.keys, work.same = size.keys, size.same
+        queue.submit(work, now, self._out)
 
 
 _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]]] = {

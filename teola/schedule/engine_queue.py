@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from teola.errors import EngineError, EngineUnavailable
+from teola.errors import BudgetSpent, EngineError, EngineUnavailable, QueryCancelled
 from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
@@ -36,6 +36,8 @@ from teola.schedule.events import (
     InstanceDraining,
     InstanceUp,
     InstanceWaits,
+    Joined,
+    Known,
     LimitsTold,
     MemberCompleted,
     OfEngine,
@@ -52,6 +54,7 @@ from teola.schedule.events import (
     Waits,
 )
 from teola.schedule.faults import Faults, PolicyFailed
+from teola.schedule.followers import Followers
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
@@ -85,6 +88,7 @@ class EngineQueue:
         )
         self.placing = Placing(routing, self.line, self.instances, profiles)
         self._priority, self._next_batch = priorities(batching), 0
+        self.followers = Followers(self.works)
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
         self.overdue: Overdue | None = None
         """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
@@ -94,13 +98,14 @@ class EngineQueue:
 
     # --- what comes in --------------------------------------------------------------------
 
-    def submit(self, work: Work, now: float) -> None:
-        """Queue a primitive; `dispatch` will send it."""
+    def submit(self, work: Work, now: float, out: Outbox | None = None) -> None:
+        """Queue a primitive; `dispatch` will send it, unless it follows an equal one."""
         self.works[work.run, work.primitive] = work
         self.again.requests += 1
         work.home = work.affinity
         work.limited_from = self.instances.limited_s(now)
-        self._enter(work, now)
+        if work.same is None or not self._follows(work, now, [] if out is None else out):
+            self._enter(work, now)
 
     def hold(self, work: Work) -> None:
         """Keep a primitive that is being measured; `sized` will queue it. No policy knows of it."""
@@ -109,13 +114,50 @@ class EngineQueue:
         work.home, work.queued, work.spans = work.affinity, False, []
 
     def sized(self, event: Sized, now: float) -> list[Output]:
-        """A primitive that was held is measured."""
+        """A primitive that was held is measured, or refused."""
         work = self.works.get((event.run, event.primitive))
         if work is not None and not (work.total or work.withdrawn):
-            work.total, work.keys, work.queued = max(1, event.size.total), event.size.keys, True
-            work.limited_from = self.instances.limited_s(now)
-            self._enter(work, now)
+            if event.cause is not None:
+                del self.works[event.run, event.primitive]
+                return [Tell(event.run, Failed(event.primitive, event.cause))]
+            if event.known:
+                del self.works[event.run, event.primitive]
+                return [Tell(event.run, Known(event.primitive))]
+            size, out = event.size, list[Output]()
+            work.total, work.keys, work.queued = max(1, size.total), size.keys, True
+            work.same, work.limited_from = size.same, self.instances.limited_s(now)
+            if work.same is None or not self._follows(work, now, out):
+                self._enter(work, now)
+            return out
         return []
+
+    def _follows(self, work: Work, now: float, out: Outbox) -> bool:
+        """Whether an equal work is queued or in flight, which `work` follows then. The place of
+        both is that of the query which was admitted first."""
+        leader = self.followers.leader(work.same)
+        if leader is None:
+            self.followers.leads(work)
+            return False
+        if leader.queued and not leader.flying and work.asker.admitted < leader.asker.admitted:
+            self.line.remove(leader, now)
+            self.placing.left(leader, now)
+            self._promote(leader, [work, leader, *self.followers.ended(leader)], now)
+            return True
+        self.followers.join(work, leader)
+        if leader.flying:
+            out.append(
+                Joined(self.engine, work.run, work.primitive, (leader.run, leader.primitive))
+            )
+        return True
+
+    def _promote(self, old: Work, equals: list[Work], now: float) -> None:
+        """The first of these is queued where `old` stood, and the others follow it."""
+        first, *rest = equals
+        first.arrival, first.seq, first.queued = old.arrival, old.seq, True
+        self.followers.leads(first)
+        for work in rest:
+            self.followers.join(work, first)
+        self._enter(first, now)
 
     def _enter(self, work: Work, now: float) -> None:
         work.spans = [(0, work.total)]
@@ -127,15 +169,37 @@ class EngineQueue:
         out = [] if out is None else out
         if (work := self.works.get((run, primitive))) is None:
             return out
-        if work.queued:
+        if work.leader is not None:
+            del self.works[run, primitive]
+            last = self.followers.leave(work)
+            if last is not None and last.withdrawn:
+                self.followers.ended(last)
+                self._abort(last, out)
+            return out
+        waited = work.queued
+        if waited:
             self.line.remove(work, now)
             self.placing.left(work, now)
         work.withdrawn = True
+        if work.same is not None and self.followers.followed(work):
+            if work.flying and not waited and not (work.done and not work.spec.members):
+                return out  # it goes on for the others
+            self._promote(work, self.followers.ended(work), now)
+        elif work.same is not None:
+            self.followers.ended(work)
         if not work.flying:
             del self.works[run, primitive]
-        for instance, batch in work.flying.values():
-            out.append(AbortRequest(self.engine, instance, batch, run, primitive))
+        self._abort(work, out)
         return out
+
+    def _abort(self, work: Work, out: Outbox) -> None:
+        for instance, batch in work.flying.values():
+            out.append(AbortRequest(self.engine, instance, batch, work.run, work.primitive))
+
+    def source(self, run: str, primitive: int) -> Work | None:
+        """The work whose result a primitive waits for: its own, or one that it follows."""
+        work = self.works.get((run, primitive))
+        return work if work is None or work.leader is None else self.works.get(work.leader)
 
     def completed(self, event: BatchCompleted, now: float) -> list[Output]:
         """A batch is over: tell each run whose primitive is complete or has failed for good, and
@@ -189,8 +253,11 @@ class EngineQueue:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
         if work.withdrawn and not work.flying:
             del self.works[key]
+        goes_on = work.same is not None and work.withdrawn and self.followers.followed(work)
         if isinstance(outcome, Cause):
-            if outcome.refused is not None and not begun:
+            if goes_on:
+                self._left_and_failed(out, work, instance, outcome, now)
+            elif outcome.refused is not None and not begun:
                 self._refused(out, work, lo, hi, (instance, batch), outcome, now)
             else:
                 self._failed(out, work, lo, hi, instance, outcome, now)
@@ -203,16 +270,47 @@ class EngineQueue:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
             out += [SetTimer(self.engine, at) for at in ramp]
-        if work.withdrawn:
+        if work.withdrawn and not goes_on:
             return
         counts: Mapping[str, int] = outcome
         work.done += hi - lo
         if work.done < work.total or work.counts:
             counts = work.joined(counts)
         if work.done >= work.total:
-            del self.works[key]
-            if not work.spec.members:
+            self.works.pop(key, None)
+            if not (work.spec.members or work.withdrawn):
                 out.append(Tell(work.run, Completed(work.primitive, counts, None, instance)))
+            if work.same is None:
+                return
+            for follower in self.followers.ended(work):
+                del self.works[follower.run, follower.primitive]
+                if not work.spec.members:
+                    done = Completed(follower.primitive, counts, None, instance)
+                    out.append(Tell(follower.run, done))
+
+    def _left_and_failed(
+        self, out: Outbox, work: Work, instance: int, cause: Cause, now: float
+    ) -> None:
+        """What went on for its followers only has failed: it is tried again as the first one's, if
+        the rules allow."""
+        self._blame(out, instance, cause, now)
+        gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
+        followers = self.followers.ended(work)
+        if not (gone or self.again.may_retry(work, cause)):
+            self._fail(out, followers, cause)
+            return
+        if not gone:
+            self.again.retries += 1
+            self.again.budgeted += not cause.lost
+            followers[0].tries = work.tries + 1
+        followers[0].excused = work.excused
+        self._promote(work, followers, now)
+
+    def _fail(self, out: Outbox, works: Iterable[Work], cause: Cause) -> None:
+        """Works that followed another one fail with it."""
+        for work in works:
+            del self.works[work.run, work.primitive]
+            out.append(Tell(work.run, Failed(work.primitive, cause)))
 
     def _failed(
         self, out: Outbox, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
@@ -227,6 +325,8 @@ class EngineQueue:
             out.append(Retried(work.run, work.primitive, cause))
             return
         out.append(Tell(work.run, Failed(work.primitive, cause)))
+        if work.same is not None and not isinstance(cause.error, BudgetSpent):
+            self._fail(out, self.followers.ended(work), cause)
         self.withdraw(work.run, work.primitive, now, out)
 
     def _refused(
@@ -251,6 +351,8 @@ class EngineQueue:
         work = self.works[work.run, work.primitive]
         if not self.again.may_move(work, cause, now):
             out.append(Tell(work.run, Failed(work.primitive, cause)))
+            if work.same is not None:
+                self._fail(out, self.followers.ended(work), cause)
             self.withdraw(work.run, work.primitive, now, out)
             return
         self.again.back(work, lo, hi, i, now, away=why.kind == "away")
@@ -281,10 +383,13 @@ class EngineQueue:
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
-        work = self.works.get((event.run, event.primitive))
+        work = self.source(event.run, event.primitive)
         if work is None or not work.on(event.instance):
             return []
         work.streamed |= event.to_client
+        if (work.run, work.primitive) != (event.run, event.primitive):
+            followed = Completed(event.primitive, {"sequence": 1}, None, event.instance)
+            return [Tell(event.run, followed)]
         if not work.prefilling:
             return []
         work.prefilling = False
@@ -300,8 +405,10 @@ class EngineQueue:
 
     def member(self, event: MemberCompleted, now: float) -> list[Output]:
         """A decoding of a group delivered."""
-        work = self.works.get((event.run, event.head))
-        if work is None or work.withdrawn or not work.on(event.instance):
+        work = self.source(event.run, event.head)
+        if work is None or not work.on(event.instance):
+            return []
+        if work.withdrawn and (work.run, work.primitive) == (event.run, event.head):
             return []
         return [Tell(event.run, Completed(event.primitive, event.counts))]
 
@@ -371,7 +478,7 @@ class EngineQueue:
         has another try; else it stays, for it may yet be answered. Of an instance that was late
         twice, no more than one call at a time is wanted."""
         (run, primitive), i, work = late.key, late.instance, self.works[late.key]
-        if work.withdrawn:
+        if work.withdrawn and not (work.same is not None and self.followers.followed(work)):
             return
         others, calls = self.instances.others(i, now), self.instances[i].calls
         self.instances.limit(i, self.engine).late(calls, now, others=others, again=late.again)
@@ -442,6 +549,8 @@ class EngineQueue:
         out: Outbox = []
         for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
+            if work.same is not None:
+                self._fail(out, self.followers.ended(work), Cause(error))
             self.withdraw(work.run, work.primitive, now, out)
         if self.faults.error is not None:
             out.append(PolicyFailed(self.engine, self.faults.error))

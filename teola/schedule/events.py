@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from teola.policies.work import Size, Slice
+from teola.policies.work import Size, Slice, WorkKey
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.quota import Refusal
 
@@ -79,6 +79,21 @@ class Again:
 
 
 @dataclass(slots=True)
+class Known:
+    """What a primitive gives is known: no engine is to do it. Control follows."""
+
+    primitive: int
+
+
+@dataclass(slots=True)
+class Expected:
+    """All that the query does is expected to take `more_s` seconds longer, one after another, than
+    was expected until now: it grows more, or less."""
+
+    more_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -123,12 +138,15 @@ class CallEnded:
 
 @dataclass(slots=True)
 class Sized:
-    """How large a primitive is that the core let measure."""
+    """How large a primitive is that the core let measure. cause: why it is not to be done, such as
+    that its query may not take so much. known: what it gives is known, so it is not to be done."""
 
     engine: str
     run: str
     primitive: int
     size: Size
+    cause: Cause | None = None
+    known: bool = False
 
 
 @dataclass(slots=True)
@@ -394,6 +412,17 @@ class Waits:
 
 
 @dataclass(slots=True)
+class Joined:
+    """A work follows another one, which is in flight: it is told what has come of that, and what
+    comes. leader: run and primitive."""
+
+    engine: str
+    run: str
+    primitive: int
+    leader: WorkKey
+
+
+@dataclass(slots=True)
 class SetTimer:
     """Send Timer(engine) at time `at`."""
 
@@ -406,10 +435,10 @@ class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
-    event: Completed | Failed
+    event: Completed | Failed | Known
 
 
-RunEvent = Started | Completed | Failed | Again | Cancelled | DeadlineReached
+RunEvent = Started | Completed | Failed | Again | Known | Expected | Cancelled | DeadlineReached
 QueueEvent = (
     BatchCompleted
     | CallEnded
@@ -428,7 +457,17 @@ QueueEvent = (
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
 OfRun = Control | Measure | Release | Skipped | Fused | Finish
-OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Waits | Ejected | Recovered | PolicyFailed
+OfEngine = (
+    Dispatch
+    | AbortRequest
+    | SetTimer
+    | Retried
+    | Waits
+    | Joined
+    | Ejected
+    | Recovered
+    | PolicyFailed
+)
 Command = OfRun | OfEngine
 
 Outbox = list[Any]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
 from teola.policies.asker import Asker
 from teola.schedule.events import (
@@ -20,9 +20,11 @@ from teola.schedule.events import (
     Completed,
     Control,
     DeadlineReached,
+    Expected,
     Failed,
     Finish,
     Fused,
+    Known,
     Outbox,
     Recall,
     Release,
@@ -49,7 +51,7 @@ class GraphRun:
     """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
     else happens.
 
-    asker, behind_s: see Run. By default it is asked by nobody in particular.
+    asker, behind_s, longer_s: see Run. By default it is asked by nobody in particular.
     known: primitives that no engine is to do, since what they gave before is known.
     out: where its commands go. A run that belongs to no core keeps them here itself, with what it
         wants of the queues.
@@ -63,10 +65,11 @@ class GraphRun:
         *,
         began: float = 0.0,
         behind_s: float = 0.0,
+        longer_s: float = 0.0,
     ) -> None:
         self.id, self.plan = id, plan
         self.asker = asker or Asker(app=plan.graph.name, program=id, admitted=began)
-        self.began, self.behind_s = began, behind_s
+        self.began, self.behind_s, self.longer_s = began, behind_s, longer_s
         self.known = frozenset[int]()
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
@@ -97,6 +100,12 @@ class GraphRun:
             _HANDLERS[type(event)](self, event)
             if self.left == 0 and self.state is None:
                 self._finish(State.PARTIAL if self.missing else State.OK, None)
+
+    @property
+    def total_s(self) -> float:
+        """All of its query one after another, in seconds, as far as it is expected by now. 0: it is
+        not known."""
+        return self.plan.total_s + self.longer_s
 
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
@@ -170,7 +179,7 @@ class GraphRun:
         if not group:
             return
         primitive = self.plan.primitives[i]
-        if not primitive.optional:
+        if not primitive.optional and type(event.cause.error) is not BudgetSpent:
             self.status[group[0]] = FAILED
             self._stop(State.FAILED, event.cause, group[0])
             return
@@ -185,6 +194,14 @@ class GraphRun:
         self.known -= {event.primitive}
         if self.status[event.primitive] == RUNNING:
             self._ready(event.primitive)
+
+    def _known(self, event: Known) -> None:
+        if self.status[event.primitive] == RUNNING:
+            self.known |= {event.primitive}
+            self.out.append(Control(self.id, event.primitive))
+
+    def _expected(self, event: Expected) -> None:
+        self.longer_s += event.more_s
 
     def _lacks(self, component: str, cause: Cause) -> None:
         """The query will do without what an optional component gives."""
@@ -364,6 +381,8 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
     Again: GraphRun._again,
+    Known: GraphRun._known,
+    Expected: GraphRun._expected,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,
 }

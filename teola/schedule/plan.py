@@ -27,6 +27,7 @@ from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_eff
 from teola.graph.primitive import refs_of
 from teola.habit import Habit
 from teola.passes import Optimised, estimate
+from teola.passes.estimate import GrowthEstimate
 from teola.passes.timetable import timetable
 from teola.policies.work import Estimate, WorkSpec
 from teola.profile import Profile
@@ -70,6 +71,9 @@ class Plan:
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
     profile: what was known of the engines when it was made.
+    total_s: all primitives one after another, with what they are expected to grow (0: the times of
+        an engine are not known that it needs).
+    grows: what each of those that grow is expected to become, where times are known.
     parts: plans of the parts that it may grow, by template and lengths of their lists.
     """
 
@@ -117,6 +121,8 @@ class Plan:
         )
         self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
         self.unread = self._unread()
+        self.total_s = 0.0
+        self.grows: Mapping[int, GrowthEstimate] = {}
         self.specs = self._specs(self._estimates(profile), self.profile)
 
     def __len__(self) -> int:
@@ -218,11 +224,17 @@ class Plan:
         """For policies. What may not be wanted counts as likely as it is, and its query as so much
         longer. As long as the times of an engine are not known that the query will need, depths
         stand for the paths."""
-        if profile is None or not self._timed(profile):
+        if profile is None or not estimate.timed(self.graph, profile):
             return tuple(Estimate(rest_s=float(depth)) for depth in self.depth)
         graph = self.graph
         rest = timetable(graph, profile, backwards=True).ends_s
-        total, chance = estimate.total(graph, profile), estimate.chances(graph, profile)
+        total = self.total_s = estimate.total(graph, profile)
+        chance = estimate.chances(graph, profile)
+        self.grows = {
+            i: estimate.growth(graph, p, profile)
+            for i, p in enumerate(self.primitives)
+            if p.op is Op.GROW
+        }
         longest = max((rest[p.id] for p in self.primitives if chance[p.id] == 1), default=0.0)
         return tuple(
             Estimate(
@@ -234,15 +246,6 @@ class Plan:
                 item_s=estimate.item_s(graph, p, profile),
             )
             for p in self.primitives
-        )
-
-    def _timed(self, profile: Profile) -> bool:
-        """Whether the times of all engines are known that the query is expected to need."""
-        return all(
-            profile.engine(p.engine).timed
-            for p in self.primitives
-            if not (p.op in CONTROL or p.op is Op.TOOL_CALL)
-            and estimate.expected(self.graph, p, profile)
         )
 
     def _specs(self, estimates: tuple[Estimate, ...], profile: Profile) -> tuple[WorkSpec, ...]:

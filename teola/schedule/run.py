@@ -33,6 +33,8 @@ class Run(Protocol):
     began: when it was admitted to the core, on the driver's clock. A part begins later than the
         query that it belongs to.
     behind_s: the time of what follows it in its query, in seconds, as far as that is known.
+    longer_s: by how much all of its query takes longer than its own specs say (Estimate.total_s):
+        of a part, by what is around it; of what has grown, by what was not expected.
     state: how it ended (None: it goes on).
     """
 
@@ -40,6 +42,7 @@ class Run(Protocol):
     asker: Asker
     began: float
     behind_s: float
+    longer_s: float
     state: State | None
 
     @property

@@ -60,6 +60,7 @@ def _validate_owner(work: Work, run: Run | None) -> None:
     where = f"primitive {work.primitive} of {run.id!r} "
     assert work.asker is run.asker, f"{where}is asked by {work.asker} and not by {run.asker}"
     assert work.began == run.began, f"{where}began {work.began} and not {run.began}"
+    assert work.behind_s == run.behind_s, f"{where}has {work.behind_s} s behind it"
 
 
 # --- runs -----------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class RowsRun:
     asker: Asker
     began: float = 0.0
     behind_s: float = 0.0
+    longer_s: float = 0.0
     state: State | None = None
     ended: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)

@@ -15,6 +15,7 @@ from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.asker import Asker
 from teola.policies.batching import BATCHING
+from teola.policies.ledger import Account, Ledger
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.e2 import E2
 from teola.policies.routing.graph_aware import GraphAware
@@ -27,6 +28,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
+from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import Ending, Token
 from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
@@ -59,6 +61,7 @@ DEADLINE_S: Final = 120.0
 FINISH_S: Final = 60.0
 """Once faults have stopped, every query is to end within this time."""
 BUSY_S: Final = 1.5
+SHARED_S, PLENTY = 30.0, 10_000_000
 
 
 @dataclass(slots=True)
@@ -171,6 +174,8 @@ class World:
         self.wrongs: list[str] = []
         self.failures: dict[tuple[str, int], list[Failure]] = {}
         self.stops: list[tuple[str, float]] = []
+        self.account = Account(most_tokens=PLENTY)
+        """From which half of the queries are paid: nobody is refused, but all is counted."""
         self.far: dict[tuple[str, int], FarEngine] = {}
         self._operators: list[asyncio.Task[None]] = []
 
@@ -205,7 +210,16 @@ class World:
         self._belongs(call.context, [part.text for part in call.all_parts])
 
     def stopped(self, query: str, at: float) -> None:
-        self.stops.append((query, at))
+        if not self._is_shared(query):
+            self.stops.append((query, at))
+
+    def _is_shared(self, query: str) -> bool:
+        """Whether a call of its goes on for others."""
+        return any(
+            work.run == query and queue.followers.followed(work)
+            for queue in self.core.queues.values()
+            for work in queue.works.values()
+        )
 
     def _belongs(self, context: QueryContext, texts: Sequence[str]) -> None:
         asked = self.asked[context.query_id]
@@ -270,22 +284,27 @@ class World:
                 queue = EngineQueue(name, limits, queue.line.policy, policy)
                 queue.overdue = Overdue() if queue.continuous else None
             self.core.queues[name] = queue
-            queue._failed = self._noting(queue)  # type: ignore[method-assign]
+            queue._failed = self._noting(queue, "_failed")
+            queue._left_and_failed = self._noting(queue, "_left_and_failed")  # type: ignore[method-assign]
             queue._refused = self._noting_refusals(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
             self.supervisor.watch(name, i, far)
 
-    def _noting(self, queue: Any) -> Any:
-        failed = queue._failed
+    def _noting(self, queue: Any, name: str) -> Any:
+        failed = getattr(queue, name)
 
         def noting(out: Any, work: Work, *more: Any) -> None:
             cause: Cause = more[-2]
             budget = cause.lost or queue.again.budgeted < max(10, 0.1 * queue.again.requests)
+            equals = queue.followers.of(work)
             failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)
-            self.failures.setdefault((work.run, work.primitive), []).append(failure)
+            found = self.failures.setdefault((work.run, work.primitive), [])
+            found.append(failure)
+            for one in equals:  # which are tried again as one
+                self.failures[one.run, one.primitive] = found.copy()
 
         return noting
 
@@ -314,14 +333,22 @@ class World:
         part_of = program_of(asked.tenant, asked.session) if asked.session else ""
         context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s, part_of=part_of)
         trace = Trace(asked.id, asked.template, plan, now)
-        asker = Asker(asked.tenant, asked.template, context.program, now)
+        shares = Terms(shares_s=SHARED_S) if number(asked.template, "shares") % 2 else Terms()
+        budget = Ledger(self.account) if number(asked.id, "budget") % 2 else None
+        asker = Asker(asked.tenant, asked.template, context.program, now, budget=budget)
 
         def watch(told: Any) -> None:
             if isinstance(told, Token):
                 asked.tokens.append(told.text)
 
         work = self.live.execute(
-            plan, given, context, asker, trace, watch if asked.streams else None
+            plan,
+            given,
+            context,
+            asker,
+            trace,
+            watch if asked.streams else None,
+            terms=shares,
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(asked.gone_s):

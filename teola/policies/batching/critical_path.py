@@ -3,10 +3,11 @@
 Four rules, all in seconds of the profile (teola.policies.work.Estimate).
 
 *Between queries*: by `admitted + LENGTH * total_s`, where `total_s` is when the query would be done
-if all its primitives ran one after another. Of queries of one age the shortest goes first, which is
-what lowers the mean; an old one overtakes a short one. A query is overtaken only by those that come
-less than its own length after it, or fit a batch in which it has no place; so none starves, however
-many come.
+if all its primitives ran one after another, with those that it grows or is expected to grow: a map
+of 200 calls counts as 200, and so does each of them. Of queries of one age the shortest goes first,
+which is what lowers the mean; an old one overtakes a short one. A query is overtaken only by those
+that come less than its own length after it, or fit a batch in which it has no place; so none
+starves, however many come.
 
 *Within a query*: the primitive with the longest remaining path (`rest_s`) first.
 
@@ -297,7 +298,7 @@ class CriticalPath:
 
 def _due(work: Work) -> float:
     """What queries are ordered by."""
-    return work.began + LENGTH * (work.spec.estimate.total_s + work.behind_s)
+    return work.began + LENGTH * work.total_s
 
 
 def _since(work: Work) -> float:

@@ -17,21 +17,24 @@ from typing import Any, Final, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
-from teola.graph import Growth
+from teola.graph import DecodeParams, Growth
 from teola.learning import Learner
 from teola.policies.asker import Asker
-from teola.policies.work import Size, Work
+from teola.policies.ledger import Reservation
+from teola.policies.work import Size, Work, WorkKey
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.accounts import AccountWatch
 from teola.runtime.live.batch import GONE, as_retryable, results_of
-from teola.runtime.live.call import LiveCall, call_of
+from teola.runtime.live.call import LiveCall, Lives, call_of, own_copy
 from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
+from teola.runtime.live.equal_work import EqualWork
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.outcomes import keeps, outcome_of, results_kept
+from teola.runtime.live.paying import Paying, whole_prompt
 from teola.runtime.live.people import People
 from teola.runtime.live.prefixes import PrefixWatch
 from teola.runtime.live.query import (
@@ -59,10 +62,12 @@ from teola.schedule.events import (
     Finish,
     InstanceDraining,
     InstanceWaits,
+    Joined,
     Measure,
     Outcome,
     QueueEvent,
     SetTimer,
+    Sized,
     State,
     Timer,
 )
@@ -93,10 +98,15 @@ class Live(Driver[LiveQuery]):
         self._memory = MemoryWatch(loop, self.post)
         self.prefixes = PrefixWatch(loop, self.post)
         self.accounts = AccountWatch(loop, self.post)
-        self._sizing = Sizing(loop, self.hosts, self._inbox.append, self.wake)
+        self.paying = Paying(self.hosts, self.billing)
+        self._sizing = Sizing(loop, self.hosts, self._was_sized, self.wake)
         self.sequences = KeptSequences()
         self.asking: set[People] = set()
         """Those who have been asked something."""
+        self.equal = EqualWork()
+        self._joinable: dict[WorkKey, LiveCall] = {}
+        """Calls under way that equal ones may join."""
+        self._lives = Lives(self.post, loop.time, self._wrote)
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
 
@@ -159,6 +169,7 @@ class Live(Driver[LiveQuery]):
             del self.queries[part.id]
             part.run.state = State.FAILED
             self._perform(self.core.drop(part.id, now), now)
+            self.billing.over(part.id, len(part.plan))
             part.left_alone()
             part.trace.finish(State.FAILED.value, now)
             part.store.close()
@@ -167,7 +178,7 @@ class Live(Driver[LiveQuery]):
         self.wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:
-        return growth_of(query, i, self.hosts)
+        return growth_of(query, i, self.hosts, self.paying.dearest)
 
     def made_part(
         self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
@@ -254,7 +265,10 @@ class Live(Driver[LiveQuery]):
     def receive(self, now: float) -> None:
         inbox, handle = self._inbox, self.handle
         while inbox:
-            handle(inbox.popleft(), now)
+            event = inbox.popleft()
+            handle(event, now)
+            if type(event) is CallEnded and self._joinable:
+                self._joinable.pop((event.run, event.primitive), None)
 
     def _drain(self) -> None:
         """The main loop, until nothing has come in. What was dispatched may have ended at once, and
@@ -334,13 +348,48 @@ class Live(Driver[LiveQuery]):
         told = caller is not None and caller.told
         queries, now = self.queries, self.loop.time()
         outcomes = [
-            outcome_of(queries.get(work.run), work, lo, hi, result, told, now)
+            outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
+            if work.same is None
+            else self._outcome_for_all(command.engine, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
         ]
         first = slices[0].work
         self._tasks.pop((first.run, first.primitive, command.batch), None)
         self._batches.pop((command.engine, command.batch), None)
         self.post(BatchCompleted(command.engine, command.batch, outcomes))
+
+    def _outcome_for_all(
+        self,
+        engine: str,
+        work: Work,
+        lo: int,
+        hi: int,
+        result: EngineResult | Exception,
+        now: float,
+    ) -> Outcome:
+        """What has become of a slice that is done for several queries, each of which keeps it."""
+        query, total = self.queries.get(work.run), work.total
+        followers = self.core.queues[engine].followers.of(work)
+        if query is not None or isinstance(result, Exception) or not followers:
+            outcome = outcome_of(query, work.primitive, total, lo, hi, result, False, now)
+            if isinstance(outcome, Cause):
+                return outcome
+        else:
+            outcome = {}
+        for follower in followers:
+            one, i = self.queries.get(follower.run), follower.primitive
+            if one is not None and not isinstance(result, Exception):
+                mine = own_copy(result)
+                told = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
+                outcome = outcome or told
+        return outcome
+
+    def joined(self, command: Joined, now: float) -> None:
+        call, query = self._joinable.get(command.leader), self.queries.get(command.run)
+        self.billing.dropped(command.run, command.primitive)
+        if call is not None and query is not None:
+            call.join(query, command.primitive)
+            self.wake()
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
@@ -368,12 +417,69 @@ class Live(Driver[LiveQuery]):
         return Request(p.op, p.params, inputs, query.context, key, keep)
 
     def _measure(self, run: str, i: int) -> int | Size | None:
-        spec = self.queries[run].plan.specs[i]
-        later = self._sizing.takes(spec, self.core.queues[spec.engine].placing.by_keys)
+        query = self.queries[run]
+        spec = query.plan.specs[i]
+        same = self.equal.of(query, i)
+        if same is not None:
+            return self._measure_equal(query, i, same)
+        exactly = query.run.asker.budget is not None
+        exactly = exactly or self.core.queues[spec.engine].placing.by_keys
+        later = self._sizing.takes(spec, exactly)
         return None if later else super()._measure(run, i)
 
+    def _measure_equal(self, query: LiveQuery, i: int, same: bytes) -> int | Size | None:
+        """The size of a primitive that may be equal to another one."""
+        spec = query.plan.specs[i]
+        queue = self.core.queues[spec.engine]
+        if not query.plan.members[i]:
+            return Size(query.store.items(i), (), same)
+        if (answer := self.equal.find(query, same, self.loop.time())) is not None:
+            query.answers[i] = answer
+            return None
+        if queue.followers.leader(same) is not None:
+            return Size(query.prompt_tokens(i), (), same)
+        exactly = query.run.asker.budget is not None or queue.placing.by_keys
+        if self._sizing.takes(spec, exactly):
+            query.same[i] = same
+            return None
+        size = Driver._measure(self, query.id, i)
+        if type(size) is not int or self._is_lowered(query, i):
+            return size
+        return Size(size, (), same)
+
+    def admitted(self, query: LiveQuery, i: int, size: Size) -> bool:
+        whole_prompt(query, i)  # what it reads may be gone when it is wanted
+        call = self.paying.billed(query, i, size)
+        return call is None or self.billing.admitted(call)
+
+    def sized(self, event: Sized) -> None:
+        self._inbox.append(event)
+        self.wake()
+
+    def _was_sized(self, event: Sized) -> None:
+        """A prompt is measured; if its query has a budget, it may have to wait for that."""
+        query = self.queries.get(event.run)
+        if query is not None and (same := query.same.pop(event.primitive, None)) is not None:
+            event.size = event.size._replace(same=same)
+        bounded = query is not None and query.run.asker.budget is not None
+        if query is not None and bounded and not self.admitted(query, event.primitive, event.size):
+            self.billing.parked(event.run, event.primitive)
+        else:
+            equal = query is not None and event.size.same is not None
+            if query is not None and equal and self._is_lowered(query, event.primitive):
+                event.size = event.size._replace(same=None)
+            self._inbox.append(event)
+
+    def _is_lowered(self, query: LiveQuery, i: int) -> bool:
+        return self.billing.lowered(query.id, i, _asks_for(query, i))
+
     def measure(self, command: Measure, now: float) -> None:
-        self._sizing.measure(self.queries[command.run], command.primitive)
+        query, i = self.queries[command.run], command.primitive
+        if i in query.answers:
+            engine = query.plan.specs[i].engine
+            self.sized(Sized(engine, query.id, i, Size(0), known=True))
+        else:
+            self._sizing.measure(query, i)
 
     # --- what it does itself ----------------------------------------------------------------
 
@@ -386,7 +492,12 @@ class Live(Driver[LiveQuery]):
         self._controls.ask(query, i, now)
 
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
-        self._controls.recall(query, i, now)
+        answer = query.answers.pop(i, None)
+        if answer is None:
+            self._controls.recall(query, i, now)
+            return
+        query.trace.shares(i)
+        self._controls.answer(query, i, answer.text, answer.end, now)
 
     def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
         return self._controls.keeps_first(query, i, result)
@@ -399,23 +510,41 @@ class Live(Driver[LiveQuery]):
             self._end(command, work, Cause(GONE))
             return
         calling.set(None)
+        place = command.engine, command.instance
         query.watch(i, work.total, "started")
-        generated = LiveCall(command, query, i, self.post, self.loop.time, self._wrote)
+        key, same = (work.run, i), work.same
+        generated = LiveCall(command, query, i, self._lives, shared=same is not None)
+        if same is not None:
+            self._joinable[key] = generated
+            for follower in self.core.queues[command.engine].followers.of(work):
+                if (other := self.queries.get(follower.run)) is not None:
+                    self.billing.dropped(follower.run, follower.primitive)
+                    generated.join(other, follower.primitive)
         outcome: Outcome = {}
+        made: Reservation | None = None
         try:
+            most = None
+            if query.run.asker.budget is not None and work.spec.members:
+                made = self.paying.begins(query, i)
+                most = made.answer_tokens
             reads = self.reads(query, i) if host.looks_ahead else ()
-            call = call_of(query, i, host.instance, work.priority, reads)
+            call = call_of(query, i, host.instance, work.priority, reads, most)
             if (kept := query.store.kept) is not None:
                 kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
+                    self.paying.settled(query, i, generated, place, made)
+                    if isinstance(same, bytes) and (most is None or most >= _asks_for(query, i)):
+                        self.equal.keep(query, same, *generated.answer, self.loop.time())
                 else:
                     outcome = await self.sequences.prefill(host, query, i, call)
                     query.trace.ended(i, 0, self.loop.time())
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            self.paying.failed(query, i, generated, place, made, error)
             outcome = query.failed(i, 0, QueryCancelled("aborted"), self.loop.time())
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            self.paying.failed(query, i, generated, place, made, error)
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
             outcome = query.failed(i, 0, error, self.loop.time(), again=again)
         else:
@@ -431,6 +560,13 @@ class Live(Driver[LiveQuery]):
         run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
         self.post(CallEnded(sent.engine, batch, run, i, outcome, *told))
+
+
+def _asks_for(query: LiveQuery, i: int) -> int:
+    """Tokens that the call which primitive `i` leads may write by itself."""
+    decode = query.plan.primitives[query.plan.members[i][0]].params
+    assert isinstance(decode, DecodeParams)
+    return decode.max_tokens
 
 
 def _outermost(query: LiveQuery) -> LiveQuery:

@@ -26,12 +26,16 @@ from teola.graph import (
 )
 from teola.graph.ops import DECODES
 from teola.policies.asker import Asker
+from teola.policies.ledger import Reservation
+from teola.price import FREE, Price
 from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.answers import Answer
 from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.nesting import Caller, Spender, Terms
+from teola.runtime.live.purse import Purse
 from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -81,10 +85,12 @@ class LiveQuery(Query):
     """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
     tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. asking: what people are asked, by the primitive that asks. ends: how calls have
-    ended, by the primitive that leads them, where not as they should (see Trace.ends). finishes:
-    why their texts ended, in the words of their engines. done: None
-    of a part, whose end is told to what it is a part of."""
+    measured. estimated: of their own parts, of the other prompts, where it has a budget. same: of
+    calls that are being measured, by what they are equal. answers: of calls that equal ones have
+    had before. asking:
+    what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
+    that leads them, where not as they should (see Trace.ends). finishes: why their texts ended, in
+    the words of their engines. done: None of a part, whose end is told to what it is a part of."""
 
     def __init__(
         self,
@@ -112,6 +118,9 @@ class LiveQuery(Query):
         self.ends: dict[int, str] = {}
         self.finishes: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
+        self.estimated: dict[int, int] = {}
+        self.same: dict[int, bytes] = {}
+        self.answers: dict[int, Answer] = {}
 
     @property
     def spender(self) -> Spender | None:
@@ -123,6 +132,14 @@ class LiveQuery(Query):
                 return place.growing.spends, place.key
             query = cast("LiveQuery", place.growing.query)
         return query.terms.spender
+
+    def kept_for_answer(self) -> Reservation | None:
+        """What its agent has kept of the budget for the answer that this part of it gives."""
+        place = self.place
+        if place is None or not place.grow.last or place.growing.spends is None:
+            return None
+        purse = place.growing.spends.purse
+        return purse.taken() if isinstance(purse, Purse) else None
 
     def stand_still(self) -> None:
         """Its deadline does not come while it waits for people."""
@@ -284,7 +301,7 @@ def query_of(
 ) -> LiveQuery:
     """A query that is part of none."""
     run = GraphRun(context.query_id, plan, asker, began=asker.admitted)
-    tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
+    tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)
     kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)
     return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
@@ -311,18 +328,28 @@ def failure_of(query: LiveQuery, finish: Finish) -> Exception | None:
     return describe(finish.cause.error, query.plan.primitives[finish.failed])
 
 
-def growth_of(query: LiveQuery, i: int, hosts: Mapping[tuple[str, int], LocalHost]) -> Growth:
+def growth_of(
+    query: LiveQuery,
+    i: int,
+    hosts: Mapping[tuple[str, int], LocalHost],
+    price_of: Callable[[str], Price | None],
+) -> Growth:
     """How primitive `i` grows, by the values that it reads. An agent cuts texts by the tokenizer of
-    its engine."""
+    its engine, whose price is told by `price_of`."""
     params = query.plan.primitives[i].params
     assert isinstance(params, GrowParams)
     grower, growth = params.grower, params.grower.growth(query.store.resolve(i))
+    price = FREE
     if isinstance(grower, NamesCounter) and isinstance(growth, CountsTokens):
+        price = price_of(grower.counts_by) or FREE
         host = hosts.get((grower.counts_by, 0))
         if host is not None:
             growth.counts(host.count_tokens, host.engine.spec.window)
-    if isinstance(growth, Spends) and (around := query.spender) is not None:
-        growth.within(*around)
+    if isinstance(growth, Spends):
+        if (around := query.spender) is not None:
+            growth.within(*around)
+        if (ledger := query.run.asker.budget) is not None:
+            growth.purse = Purse(ledger, price)
     return growth
 
 

@@ -18,6 +18,7 @@ from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
 from teola.policies.reason import Because, Hold, Reason
 from teola.runtime.observe.kept_values import KeptValues
+from teola.runtime.observe.usage import CallCounts
 from teola.schedule.plan import Plan
 
 NOT_RUN: Final = ("skipped", "fused")
@@ -28,6 +29,7 @@ _LOST: Final = ("failed", "cancelled")
 
 NO_PRIMITIVE: Final = -1
 """Index of a step that is outside the graph."""
+NO_SECONDS: Final[Mapping[str, float]] = {}
 MOST_NOTICES: Final = 20
 """Of a query; those of a thousand parts would say little more."""
 
@@ -114,8 +116,12 @@ class Trace:
     necessary, by component. parent: of a query that a component began. inner: the traces of those
     that its own components began. more: parts that ended and are not among them, because there were
     too many; more_failed: of those. values: what is kept of what its primitives read and gave
-    (None: nothing).
+    (None: nothing). left_s: by engine, the seconds of parts that are not among `inner`. steps: of
+    agents that did not come to their end.
     """
+
+    left_s: Mapping[str, float] = NO_SECONDS
+    steps: tuple[Mapping[str, Any], ...] = ()
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
@@ -140,7 +146,8 @@ class Trace:
         self._errors: dict[EndedTuple, str] = {}
         self._unsent: list[_Sent] = []
         """What waited for an instance when the query ended."""
-        self._tokens = (0, 0, 0)
+        self._counts = CallCounts()
+        """Of its own calls, and of those of parts that are not among `inner`."""
 
     @property
     def cut(self) -> bool:
@@ -217,23 +224,33 @@ class Trace:
         began, ended = start - self.admitted, end - self.admitted
         self._extra.append(Span(name, name, name, "", began, began, ended, state=state))
 
-    def used(self, usage: Usage, primitive: int) -> None:
-        """The LLM call that this primitive leads took so many tokens."""
+    def used(self, usage: Usage, primitive: int, cost: float | None = None) -> None:
+        """A try of the LLM call that this primitive leads took so many tokens. cost: in money, if
+        its price is known."""
         self._usage[primitive] = usage
-        prompt, completion, found = self._tokens
-        self._tokens = (
-            prompt + usage.prompt_tokens,
-            completion + usage.completion_tokens,
-            found + usage.cached_tokens,
-        )
+        self._counts.add(usage, cost)
+
+    def shares(self, primitive: int) -> None:
+        """The LLM call that this primitive leads was not made, because an equal one was."""
+        self._usage[primitive] = Usage()
+        self._counts.shared += 1
 
     def leave_out(self, part: Trace) -> None:
         """A part has ended that is not one of `inner`: count it, and its tokens."""
         self.more += 1 + part.more
         self.more_failed += (part.state == "failed") + part.more_failed
-        told = (part.prompt_tokens, part.completion_tokens, part.found_tokens)
-        prompt, completion, found = (a + b for a, b in zip(self._tokens, told, strict=True))
-        self._tokens = prompt, completion, found
+        self._counts.join(part.counts)
+        if seconds := engine_seconds(part):
+            self.left_s = added(self.left_s, seconds)
+
+    @property
+    def counts(self) -> CallCounts:
+        """Of its calls, and of those of its parts and the queries inside it."""
+        found = CallCounts()
+        found.join(self._counts)
+        for trace in self.inner:
+            found.join(trace.counts)
+        return found
 
     def forget_values(self) -> None:
         """Drop what is kept of what its primitives read and gave, and of what is inside it, and
@@ -262,16 +279,16 @@ class Trace:
 
     @property
     def prompt_tokens(self) -> int:
-        return self._tokens[0] + sum(trace.prompt_tokens for trace in self.inner)
+        return self._counts.prompt + sum(trace.prompt_tokens for trace in self.inner)
 
     @property
     def completion_tokens(self) -> int:
-        return self._tokens[1] + sum(trace.completion_tokens for trace in self.inner)
+        return self._counts.generated + sum(trace.completion_tokens for trace in self.inner)
 
     @property
     def found_tokens(self) -> int:
         """Of the prompts, as far as engines tell what they found in their caches."""
-        return self._tokens[2] + sum(trace.found_tokens for trace in self.inner)
+        return self._counts.cached + sum(trace.found_tokens for trace in self.inner)
 
     @property
     def calls(self) -> dict[str, Usage]:
@@ -287,6 +304,7 @@ class Trace:
         found._reasons = {**self._reasons}
         found._limited = {**self._limited}
         found._unsent = self._unsent[:]
+        found._counts = replace(self._counts)
         found.inner = [trace.copy() for trace in self.inner]
         return found
 
@@ -473,6 +491,41 @@ class Trace:
                 for trace in self.inner
             ]
         return found
+
+
+def engine_seconds(trace: Trace) -> Mapping[str, float]:
+    """Engine -> seconds in which something of a query, its parts and the queries inside it had a
+    place there. A batch's time is shared evenly among its slices; an LLM call has its place until
+    its last decoding ends; of a slice that was tried again, all tries count, with the time between
+    them."""
+    found = trace.left_s
+    for part in trace.inner:
+        found = added(found, engine_seconds(part))
+    plan, (sent, ended, _) = trace.plan, trace.raw
+    if plan is None:
+        return found
+    own, head, primitives = dict[str, float](), plan.head, plan.primitives
+    begun: dict[int, tuple[float, float]] = {}
+    for i, _, _, _, at, _, _, size in sent:
+        if (engine := primitives[i].engine) and i not in begun:
+            begun[i] = at, size
+            own.setdefault(engine, 0.0)
+    last = dict[int, float]()
+    for i, _, at, state in ended:
+        if state not in NOT_RUN:
+            last[head[i]] = at
+    for i, (at, size) in begun.items():
+        if (end := last.get(i)) is not None:
+            own[primitives[i].engine] += max(0.0, end - at) / size
+    return added(found, own) if found else own
+
+
+def added(some: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+    """Sums, by name."""
+    found = dict(some)
+    for name, value in more.items():
+        found[name] = found.get(name, 0.0) + value
+    return found
 
 
 @dataclass(frozen=True, slots=True)

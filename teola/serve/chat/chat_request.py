@@ -115,7 +115,7 @@ class StreamOptions(BaseModel):
 
 class ChatRequest(BaseModel):
     """The body of `POST /v1/chat/completions`; what is ours in it: documents, collection, filters,
-    overrides, deadline_s, session, steps."""
+    overrides, deadline_s, session, steps, most_tokens, most_cost."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
 
@@ -158,6 +158,8 @@ class ChatRequest(BaseModel):
         max_length=NAME_CHARACTERS,
         description="Which conversation this is a turn of, as for a query.",
     )
+    most_tokens: int | None = Field(None, ge=1, description="As for a query.")
+    most_cost: float | None = Field(None, gt=0, description="As for a query.")
     prompt_cache_key: str | None = Field(
         None, max_length=NAME_CHARACTERS, description="The session, where none is given."
     )

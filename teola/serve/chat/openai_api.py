@@ -22,6 +22,7 @@ from teola.errors import DeadlineExceeded, InputError, OutputError
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.runtime.hosts.structured import Misfit, validate_schema
+from teola.serve.access.auth import paid_by
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
@@ -170,12 +171,17 @@ class _Asking:
             raise DeadlineExceeded("the deadline passed before the query was asked")
         return self.service.board.start(
             form,
-            QuerySpec(
-                {**given, **self.documents},
-                self.overrides,
-                deadline_s=left_s,
-                tenant=tenant(self.request),
-                session=self.wanted.turn_of,
+            paid_by(
+                self.request,
+                QuerySpec(
+                    {**given, **self.documents},
+                    self.overrides,
+                    deadline_s=left_s,
+                    tenant=tenant(self.request),
+                    session=self.wanted.turn_of,
+                    most_tokens=self.wanted.most_tokens,
+                    most_cost=self.wanted.most_cost,
+                ),
             ),
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,

@@ -54,6 +54,14 @@ class QueryRequest(BaseModel):
         description="A name of yours for what this query is a turn of, such as a conversation: its "
         "calls go where the earlier ones left their prefixes.",
     )
+    most_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens of prompts and answers that all its calls of LLMs may take together.",
+    )
+    most_cost: float | None = Field(
+        None, gt=0, description="The same in money, by the prices of the configuration."
+    )
     mode: Literal["sync", "stream", "background"] = Field(
         "sync",
         description="`sync` answers with the result, `stream` with events, `background` at once.",
@@ -68,6 +76,8 @@ class QueryRequest(BaseModel):
             self.deadline_s,
             tenant,
             session=self.session,
+            most_tokens=self.most_tokens,
+            most_cost=self.most_cost,
         )
 
 
