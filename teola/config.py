@@ -112,6 +112,11 @@ class ServerTable(_Table):
         description="How much of what primitives read and gave is kept with a query, in memory: "
         "off; small, 2 KiB of each value; all, 64 KiB; 8 MiB a query.",
     )
+    log_provider_messages: bool = Field(
+        default=False,
+        description="Whether the log of a query that failed has what a model's server said of it "
+        "in words, which may quote prompts.",
+    )
     own_calls_s: float = Field(
         default=OWN_CALLS_S,
         gt=0,
@@ -473,6 +478,8 @@ max_client_tool_characters = 65536
 # How much of what primitives read and gave is kept in memory with a query, for people who look at
 # it later: "off", "small" (2 KiB of each value) or "all" (64 KiB); 8 MiB a query.
 keep_values = "small"
+# What model servers say in words is told to whoever asked, and not logged: it may quote prompts.
+log_provider_messages = false
 # What agents did beside calls that they left to their clients is kept so long, in seconds since its
 # last use; of one tenant for so many answers, with so many bytes in all.
 own_calls_s = 3600

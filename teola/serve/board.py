@@ -150,6 +150,8 @@ class Board:
         self.most, self.most_of_tenant, self.draining = most, most_of_tenant, False
         self.of_tenant: Counter[str] = Counter()
         self.limits = QueryLimits()
+        self.logs_said = False
+        """Whether logs have what model servers say in words."""
         self.admission: Admission | None = None
         self.on_start: Callable[[Entry], None] = lambda entry: None
         self.on_end: Callable[[Entry], None] = lambda entry: None

@@ -119,9 +119,7 @@ class Asker:
             return []
         listed = ", ".join(f"{one} AS f{at}" for at, one in enumerate(ask.fields))
         rows = self.con.execute(f"DESCRIBE SELECT {listed} FROM {ask.table}").fetchall()
-        return [
-            canonical(f"({one})", row[1]) for one, row in zip(ask.fields, rows, strict=True)
-        ]
+        return [canonical(f"({one})", row[1]) for one, row in zip(ask.fields, rows, strict=True)]
 
     def _key(self, ask: Ask, operator: Operator, alone: bool) -> None:
         """The table gets the key of each row's question; no key where it is not asked."""
@@ -254,7 +252,9 @@ class _Asked:
         if stopped is not None:
             raise stopped
         if end.state == "deadline":
-            raise Stopped("deadline", f"the deadline of {spent.limits.deadline_s or 0:g} s has passed")
+            raise Stopped(
+                "deadline", f"the deadline of {spent.limits.deadline_s or 0:g} s has passed"
+            )
         if end.state == "cancelled":
             raise Stopped("cancelled", "the query was cancelled")
         if end.state == "failed":

@@ -29,6 +29,7 @@ from teola.tables.steps import ROW, Base, Conjunct, Filter
 if TYPE_CHECKING:
     from teola.tables.cutter import Cutter
 
+
 class Block:
     """One block and how it is cut. Use it once."""
 
@@ -214,9 +215,9 @@ class Block:
         for node in list(level(copy)):
             if node is copy or node.parent is None:
                 continue
-            top = isinstance(
-                node.parent, (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets)
-            ) or (isinstance(node.parent, exp.Tuple) and not isinstance(node.parent.parent, exp.In))
+            top = isinstance(node.parent, (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets)) or (
+                isinstance(node.parent, exp.Tuple) and not isinstance(node.parent.parent, exp.In)
+            )
             if top and isinstance(node, exp.Literal) and not node.is_string:
                 node.replace(self._positioned(node).node.copy())
         holder = self._plain(copy)

@@ -127,7 +127,9 @@ class Catalogue:
 
     def prepare(self) -> None:
         """Give the connection what `bindable` writes."""
-        self.con.execute("CREATE OR REPLACE MACRO teola_null_of(x) AS CASE WHEN x IS NULL THEN NULL END")
+        self.con.execute(
+            "CREATE OR REPLACE MACRO teola_null_of(x) AS CASE WHEN x IS NULL THEN NULL END"
+        )
 
 
 def _without_stars(fields: list[Any]) -> exp.Expr:

@@ -1,4 +1,9 @@
 """stub"""
+
 from typing import Any
+
+
 class Explanation: ...
+
+
 def explain(*a: Any) -> Any: ...

@@ -52,7 +52,9 @@ class Limits:
         if self.price is not None and not (
             len(self.price) == 3 and all(_number(one) and one >= 0 for one in self.price)
         ):
-            raise InputError("price must be three numbers: of 10^6 prompt, cached and answer tokens")
+            raise InputError(
+                "price must be three numbers: of 10^6 prompt, cached and answer tokens"
+            )
         if self.most_cost is not None and self.price is None:
             raise InputError(
                 "most_cost needs a price: --price IN,CACHED,OUT, what 10^6 tokens cost"

@@ -1,7 +1,7 @@
 """LLM calls as nodes of a query's tree: written by a user, and as the planner handles them.
 
-    LLM('Tone of {text}?', r.text, choices := ['good', 'bad'])     as it is written
-    teola_llm(3, r.text)                                           call 3 of the query's `Calls`
+LLM('Tone of {text}?', r.text, choices := ['good', 'bad'])     as it is written
+teola_llm(3, r.text)                                           call 3 of the query's `Calls`
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Calls in the ON of joins: they go to WHERE, or make the matching pairs first.
 
-    a JOIN b ON p AND LLM(..)         a JOIN b ON p WHERE LLM(..)
-    a LEFT JOIN b ON p AND LLM(..)    l     := a with a number for each row
-                                      pairs := l JOIN b ON p WHERE LLM(..)
-                                      l LEFT JOIN pairs by that number
-    RIGHT JOIN                        the same with the sides changed
+a JOIN b ON p AND LLM(..)         a JOIN b ON p WHERE LLM(..)
+a LEFT JOIN b ON p AND LLM(..)    l     := a with a number for each row
+                                  pairs := l JOIN b ON p WHERE LLM(..)
+                                  l LEFT JOIN pairs by that number
+RIGHT JOIN                        the same with the sides changed
 """
 
 from __future__ import annotations
@@ -155,9 +155,7 @@ def _renamed(
     return holder.this
 
 
-def _rename_all(
-    cutter: Cutter, root: exp.Expr, part: exp.Select, names: Names, table: str
-) -> None:
+def _rename_all(cutter: Cutter, root: exp.Expr, part: exp.Select, names: Names, table: str) -> None:
     own = OwnColumns(cutter.catalogue, Scope(cutter.catalogue, part))
     for node, found in list(own.of(root)):
         name = names[found.key][1]

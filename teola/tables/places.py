@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from teola.errors import InputError
 
+
 def place(node: exp.Expr, sql: str) -> str:
     """` at line 2, column 7`, of a node or the first thing in it that has a place; empty where the
     query was not written as text."""

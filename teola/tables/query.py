@@ -24,9 +24,7 @@ OF_LIMITS = ("on_error", "max_errors", "retry_failed", "most_calls", "most_token
 class Query:
     """query: SQL, or a tree. tables: what it reads, by name. defaults: of `run`."""
 
-    def __init__(
-        self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any
-    ) -> None:
+    def __init__(self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any) -> None:
         self._query, self._tables, self._defaults = query, dict(tables), defaults
 
     def plan(self, workspace: Workspace, passes: Any = None) -> Plan:

@@ -244,9 +244,7 @@ def _as_source(tree: exp.Select, alias: str) -> exp.Expr:
         table = tree.args["from_"].this.copy()
         table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         return table
-    return exp.Subquery(
-        this=tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias))
-    )
+    return exp.Subquery(this=tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias)))
 
 
 def _of(table: str, name: str) -> exp.Expr:
