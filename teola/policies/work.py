@@ -142,6 +142,7 @@ class Work:
     behind_s: of a part's, the time of what is expected to follow the part in its query.
     budget_s: its share of what is left until its query's objective, since it was queued first.
     reason: why an LLM call goes where it goes, or is held, if somebody observes that.
+    limited_from: seconds for which something had waited for its servers' limits when it came.
     same: see Size. leader: whose result is its own, too, while that is not there.
     row_tokens: of a window, prompt tokens of a row, on average (0: it is none). row_found: how many
     of them an instance had kept, on average, of the run's rows so far. window: what else is known
@@ -181,6 +182,7 @@ class Work:
     wanted: bool = False
     budget_s: float | None = None
     reason: Reason | None = None
+    limited_from: float = 0.0
     same: Hashable | None = None
     leader: WorkKey | None = None
     row_tokens: int = 0

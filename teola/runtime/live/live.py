@@ -277,6 +277,7 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        query.trace.finish_reasons = query.finish_reasons()
         if command.state is not State.OK:
             for i in query.trace.open:
                 query.store.keep_pieces(i)
