@@ -21,6 +21,7 @@ from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable,
 from teola.loopback import without_proxy
 
 from . import probe, wire
+from .budget_headers import left_of_minute
 from .calls import CallsText
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Connection:
             raise
 
     def _heard(self, headers: Mapping[str, str]) -> None:
-        if self.on_left is not None and (left := wire.left_of_minute(headers)) is not None:
+        if self.on_left is not None and (left := left_of_minute(headers)) is not None:
             self.on_left(left)
 
     def limits(

@@ -9,19 +9,16 @@ logs; whoever asked finds it in the error's `said`.
 from __future__ import annotations
 
 import json
-import math
 import re
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from teola.engine import LeftOfMinute, Usage
+from teola.engine import Usage
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, TeolaError
 
+from .budget_headers import retry_after
 from .calls import CallPiece, pieces_of
 from .error_fields import ErrorFields, sentence, word
 
@@ -67,10 +64,6 @@ _NO_MODEL: Final = frozenset({"model_not_found", "invalid_model"})
 _NOT_A_MODEL: Final = re.compile(
     r"is not a valid model|model .{0,200} does not exist", re.IGNORECASE
 )
-_SPAN: Final = re.compile(
-    r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,6}(?:\.\d{0,9})?)s)?(?:(\d{1,7}(?:\.\d{0,9})?)ms)?"
-)
-_NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{0,9})?")
 _LIMIT: Final = re.compile(
     r"(?:(?:context|model) length (?:is|of)(?: only)?|context (?:length|size) \(|> |<= |"
     r"tokens allowed \(|model with) ?(\d+)",
@@ -300,61 +293,6 @@ def _conceal(error: EngineError, secret: str) -> None:
     told = [error, error.instead] if isinstance(error, (NoTools, NoSchema)) else [error]
     for one in told:
         one.said = sentence(one.said, secret)
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """In how many seconds a server wants to be asked again, if it says so: as a number or as the
-    date of HTTP (RFC 9110, section 10.2.3), or in milliseconds as OpenAI's do."""
-    try:
-        if (milliseconds := headers.get("retry-after-ms")) is not None:
-            seconds = float(milliseconds) / 1000
-        elif (said := headers.get("retry-after")) is None:
-            return None
-        elif _NUMBER.fullmatch(said):
-            seconds = float(said)
-        else:
-            seconds = parsedate_to_datetime(said).timestamp() - time.time()
-    except (ValueError, OverflowError):
-        return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def left_of_minute(headers: Mapping[str, str]) -> LeftOfMinute | None:
-    """What an answer's headers say is left of its server's budgets.
-
-    They are `x-ratelimit-remaining-requests` and its kind (OpenAI, Groq, Azure OpenAI), or
-    `anthropic-ratelimit-requests-remaining` and its kind. None: nothing that could be read.
-    """
-    found: dict[str, float] = {}
-    for name in ("requests", "tokens"):
-        left = headers.get(f"x-ratelimit-remaining-{name}")
-        reset = headers.get(f"x-ratelimit-reset-{name}")
-        if left is None:
-            left = headers.get(f"anthropic-ratelimit-{name}-remaining")
-            reset = headers.get(f"anthropic-ratelimit-{name}-reset")
-        if left is None or not _NUMBER.fullmatch(left):
-            continue
-        reset_s = _seconds(reset) if reset is not None else None
-        if reset_s is not None:
-            found |= {name: float(left), f"{name}_reset_s": reset_s}
-    if not found:
-        return None
-    return LeftOfMinute(found.pop("requests", None), found.pop("tokens", None), **found)
-
-
-def _seconds(reset: str) -> float | None:
-    """As servers write when a budget is whole again: `1s`, `6m0s`, `120ms`, `59.7`, or a time of
-    RFC 3339."""
-    if _NUMBER.fullmatch(reset):
-        return float(reset)
-    if (parts := _SPAN.fullmatch(reset)) is not None and any(parts.groups()):
-        hours, minutes, seconds, milliseconds = (float(part or 0) for part in parts.groups())
-        return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-    try:
-        at = datetime.fromisoformat(reset.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        return None
-    return max(0.0, at - time.time())
 
 
 def refusal(

@@ -33,7 +33,7 @@ from teola.errors import (
 )
 from teola.loopback import without_proxy
 
-from ..openai.wire import retry_after
+from ..openai.budget_headers import retry_after
 from . import answers
 from .answers import Page
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any, Final
 
+from experiments.common.scripted.headers import tagged
 from experiments.common.scripted.kinds import manners
 from experiments.common.scripted.server import (
     Breaks,
@@ -25,7 +26,6 @@ from experiments.common.scripted.server import (
     Reply,
     Scripted,
     Seen,
-    tagged,
 )
 from experiments.edge.plans import CASES, FIRST, PIECES, Case, answer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.common.scripted.server import tagged
+from experiments.common.scripted.headers import tagged
 from experiments.edge import __main__ as main
 from experiments.edge import counting, plans
 from experiments.edge.counting import KEYS, Called, Ended, Run

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 import struct
 import time
@@ -25,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from experiments.common.scripted.headers import budget_headers, prompt_of
 from experiments.common.scripted.kinds import Manners
 from experiments.common.scripted.refusals import CONTEXT, Refuses
 from experiments.common.scripted.streams import stream_events, whole_answer
@@ -382,41 +382,6 @@ class _Sent:
     async def _chunk(self, data: bytes) -> None:
         self._writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         await self._writer.drain()
-
-
-def budget_headers(style: str, left: Mapping[str, int]) -> dict[str, str]:
-    """What is left of a minute, as a kind writes it."""
-    headers = {}
-    for name in ("requests", "tokens"):
-        if name not in left:
-            continue
-        count, reset = str(left[name]), left.get("reset", 60)
-        if style == "openai":
-            headers[f"x-ratelimit-remaining-{name}"] = count
-            headers[f"x-ratelimit-reset-{name}"] = f"{reset // 60}m{reset % 60}s"
-        elif style == "azure":  # without telling when
-            headers[f"x-ratelimit-remaining-{name}"] = count
-        elif style == "anthropic":
-            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + reset))
-            headers[f"anthropic-ratelimit-{name}-remaining"] = count
-            headers[f"anthropic-ratelimit-{name}-reset"] = at
-        elif style == "mistral":
-            short = "req" if name == "requests" else name
-            headers[f"x-ratelimit-remaining-{short}-minute"] = count
-    return headers
-
-
-def prompt_of(body: Mapping[str, Any]) -> str:
-    """The text of a request's prompt."""
-    if "messages" not in body:
-        return str(body.get("prompt") or "")
-    return "\n".join(str(one.get("content") or "") for one in body["messages"])
-
-
-def tagged(prompt: str) -> str | None:
-    """What stands between brackets in a prompt, such as `[[3/17]]`: its number in an experiment."""
-    found = re.search(r"\[\[([^\]]{1,64})\]\]", prompt)
-    return found[1] if found else None
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
