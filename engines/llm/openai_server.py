@@ -34,10 +34,10 @@ from teola.graph.ops import DECODES, PREFILLS
 from ..openai import probe
 from ..openai.calls import CallsText
 from ..openai.connection import Connection
-from ..openai.wire import NoChatTemplate, NoTools, UnknownField
+from ..openai.wire import NoChatTemplate, NoSchema, NoTools, UnknownField
 from . import block_keys, chat_prompt
 from .dynamo_hints import Hints
-from .refused_tools import RefusedTools
+from .refused_tools import RefusedSchemas, RefusedTools
 
 APIS: Final = ("auto", "chat", "completions")
 EMPTY: Final = ("keep", "retry")
@@ -118,7 +118,7 @@ class OpenAIServer:
         self._prefix_reuse, self._salt_key = prefix_reuse, salt_key
         self._agent_hints, self._hints = agent_hints, Hints()
         self._chats = api != "completions"
-        self._refused = RefusedTools()
+        self._refused, self._schemas = RefusedTools(), RefusedSchemas()
         self.account_limits = self.connection.limits(requests_per_minute, tokens_per_minute)
 
     @property
@@ -223,6 +223,11 @@ class OpenAIServer:
                 if tools is None:
                     raise refused.instead from None
                 self._refused.add(tools, refused, self.connection.server)
+            except NoSchema as refused:
+                schema = call.decode.schema
+                if schema is None or schema in self._schemas:
+                    raise refused.instead from None
+                self._schemas.add(schema, refused, self.connection.server)
 
     def _renames(self, refused: UnknownField) -> bool:
         """Whether the longest answer is to be called otherwise from now on."""
@@ -286,8 +291,14 @@ class OpenAIServer:
             body["stop"] = list(decode.stop)
         if complete and decode.seed is not None:
             body["seed"] = decode.seed
-        if complete and decode.schema and (chats or is_vllm) and "tools" not in prompt:
+        holds = decode.schema and (chats or is_vllm) and "tools" not in prompt
+        if complete and decode.schema and holds and decode.schema not in self._schemas:
             extra["response_format"] = _response_format(decode.schema)
+        elif complete and is_vllm and "tools" not in prompt:
+            if decode.choices:
+                extra["structured_outputs"] = {"choice": list(decode.choices)}
+            elif decode.pattern:
+                extra["structured_outputs"] = {"regex": decode.pattern}
         body = {key: value for key, value in body.items() if key not in self._omit}
         extra = {key: value for key, value in extra.items() if key not in self._omit}
         return body | {"extra_body": extra | self._more}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from teola.engine import AccountLimits, Delta, LeftOfMinute, QueryContext, Usage
-from teola.errors import EngineAway, EngineError, EngineUnavailable, InputError
+from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, InputError
 from teola.loopback import without_proxy
 
 from . import probe, wire
@@ -131,24 +131,26 @@ class Connection:
         """The streamed answer. Closing the generator closes the connection, and the server stops.
 
         estimate: usage by the characters written, if the server sends none. empty: a first event
-        without text is a token too, and delivered. calls: writes what the server tells of tool
-        calls as a list of them. Raises EngineError, EngineUnavailable.
+        without text is a token too, and delivered; so is a first thought. calls: writes what the
+        server tells of tool calls as a list of them. Raises EngineError, EngineUnavailable.
         """
-        reason, usage, written = None, None, 0
+        reason, usage, written, thought = None, None, 0, False
         async with AsyncExitStack() as stack:
             events = await self._open_stream(context, body, stack)
             while (data := await self._next(context, events, begun=written > 0)) is not None:
+                if data == wire.ALIVE:
+                    continue
                 if data == wire.DONE:
                     await _drain(events)
                     break
                 with self.translated():
-                    piece = wire.read_piece(data, self.server, str(self.model))
+                    piece = self._piece(data, begun=written > 0)
                 usage = piece.usage or usage
                 if reason != wire.REFUSED:
                     reason = piece.finish_reason or reason
                 text = calls.feed(piece.text, piece.calls) if calls is not None else piece.text
-                if text or empty:
-                    empty = False
+                if text or empty or (piece.thinks and not thought):
+                    empty, thought = False, thought or piece.thinks
                     written += len(text)
                     yield Delta(text)
         reason = wire.finish_reason(reason, self.server)
@@ -170,10 +172,19 @@ class Connection:
             stream = endpoint.with_streaming_response.create(**body, **options)
             response = await stack.enter_async_context(stream)
             self._heard(response.headers)
+            kinds.append(response.headers.get("content-type", ""))
             return cast("AsyncIterator[bytes]", response.iter_bytes())
 
-        events = wire.events(await self._within(context, open_response))
-        return await stack.enter_async_context(aclosing(events))
+        kinds: list[str] = []
+        chunks = await self._within(context, open_response)
+        if "text/html" in kinds[0]:
+            raise EngineError(
+                f"{self.server} sent a web page in place of an answer: check its url, and what "
+                "stands before it",
+                retryable=True,
+            )
+        read = wire.whole if "application/json" in kinds[0] else wire.events
+        return await stack.enter_async_context(aclosing(read(chunks)))
 
     async def _next(
         self, context: QueryContext, events: AsyncGenerator[str, None], *, begun: bool
@@ -184,6 +195,15 @@ class Connection:
         try:
             return await self._within(context, lambda: anext(events, None), limit_s)
         except EngineAway as error:
+            if begun:
+                raise EngineUnavailable(str(error)) from None
+            raise
+
+    def _piece(self, data: str, *, begun: bool) -> wire.AnswerPiece:
+        """What an event says. begun: see `_next`."""
+        try:
+            return wire.read_piece(data, self.server, str(self.model))
+        except (EngineAway, EngineBusy) as error:
             if begun:
                 raise EngineUnavailable(str(error)) from None
             raise

@@ -67,7 +67,8 @@ class _Sums:
 @dataclass(slots=True)
 class _Instance:
     """at: when `sums` were brought up to date. decoding, context, ages: as they are. calls: in
-    flight. prefilled: when the last first token came. last: what was sent last. tokens, pairs: to
+    flight. prefilled: when the last first token came. last: what was sent last. rows: in flight
+    beside the calls, of which no more is known; rows_at: when that changed last. tokens, pairs: to
     be computed of calls that have given no token."""
 
     at: float = 0.0
@@ -79,8 +80,14 @@ class _Instance:
     prefilled: float = float("-inf")
     mark: _Sums = field(default_factory=_Sums)
     last: _Batch | None = None
+    rows: int = 0
+    rows_at: float = float("-inf")
     tokens: float = 0.0
     pairs: float = 0.0
+
+    def beside_rows(self, since: float) -> bool:
+        """Whether rows have run there since that time."""
+        return self.rows > 0 or self.rows_at >= since
 
     def advance(self, now: float) -> None:
         passed = now - self.at
@@ -228,7 +235,7 @@ class CallTimes(Observer):
             instance.tokens -= call.tokens
             instance.pairs -= call.pairs
         self._tells = self._tells or cached is not None
-        self._prefilled(call.batch, work, cached)
+        self._prefilled(instance, call.batch, work, cached)
         app, spec = work.asker.app, work.spec
         planned = spec.planned_tokens + work.fused_tokens
         if planned and not (failed or work.withdrawn):
@@ -247,6 +254,8 @@ class CallTimes(Observer):
         if steps < 1 or passed <= 0:
             self._whole(call, _NONE, now)
             return
+        if instance.beside_rows(call.first):
+            return  # what they made of its steps, nobody knows
         began, sums = call.sums, instance.sums
         share = steps / passed
         others = self._crowd.others(call.crowd, passed, now)
@@ -273,13 +282,19 @@ class CallTimes(Observer):
         others = self._crowd.others(call.batch.crowd, passed, now)
         self._own[call.instance].ended(WholeCall(now, None, quantities, others, passed))
 
+    def rows(self, i: int, change: int, now: float) -> None:
+        instance = self._instances.setdefault(i, _Instance(now))
+        instance.rows, instance.rows_at = max(0, instance.rows + change), now
+
     def lost(self, i: int, now: float) -> None:
         instance = self._instances.pop(i, None)
         if instance is not None and instance.calls:
             self._crowd.left(now)
         self._calls = {key: call for key, call in self._calls.items() if call.instance != i}
 
-    def _prefilled(self, batch: _Batch, work: Work, cached: int | None) -> None:
+    def _prefilled(
+        self, instance: _Instance, batch: _Batch, work: Work, cached: int | None
+    ) -> None:
         """A call of the batch is over: how much of its prompt was computed is known now (but of a
         prefix, for instance, of which an engine does not tell what it tells of others)."""
         if cached is None and self._tells:
@@ -288,7 +303,7 @@ class CallTimes(Observer):
         batch.tokens += tokens
         batch.pairs += pairs
         batch.left -= 1
-        if batch.took and not batch.left:
+        if batch.took and not batch.left and not instance.beside_rows(batch.sent):
             steps = max(batch.steps, -(-batch.tokens // self._budget))
             self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.others, batch.took)
 

@@ -28,6 +28,9 @@ class Observer:
         """A call is over. cached: tokens of its prompt that the instance had kept. generated:
         tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
 
+    def rows(self, i: int, change: int, now: float) -> None:
+        """So many rows more (less) run on instance `i`, beside its calls."""
+
     def lost(self, i: int, now: float) -> None:
         """Instance `i` is gone, with all that it ran."""
 

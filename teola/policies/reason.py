@@ -31,6 +31,9 @@ class Because(Enum):
     TURN = "turn"
     POLICY = "policy"
     ROOM = "room"
+    ENDS = "ends"
+    SOONEST = "soonest"
+    UNTIMED = "untimed"
 
     GATE = "gate"
     HITS = "hits"
@@ -58,6 +61,9 @@ _PLACED: Final[Mapping[Because, str]] = {
     Because.TURN: "its turn",
     Because.POLICY: "chosen by its policy when the call was queued",
     Because.ROOM: "had room",
+    Because.ENDS: "its work ahead and the call take {here}, next {next}",
+    Because.SOONEST: "predicted to end first there",
+    Because.UNTIMED: "had room, since times are not known yet",
 }
 _HELD: Final[Mapping[Because, str]] = {
     Because.GATE: "no room beside programs that come back",

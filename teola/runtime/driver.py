@@ -20,8 +20,10 @@ from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.pairing import pair
 from teola.policies.work import Size, Work
 from teola.profile import EngineProfile
+from teola.runtime.asked_rows import AskedRows
 from teola.runtime.billing import Billing
 from teola.runtime.growing import Growing, Parts, Place
 from teola.runtime.next_reads import next_reads
@@ -33,6 +35,7 @@ from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     Cancelled,
     Cause,
     Command,
@@ -51,12 +54,15 @@ from teola.schedule.events import (
     Recovered,
     Release,
     Retried,
+    Retuned,
+    RowsOver,
     RunEvent,
     SetTimer,
     Sized,
     Skipped,
     Started,
     Waits,
+    Wanted,
 )
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.graph_run import GraphRun
@@ -132,8 +138,7 @@ def queue_of(
     learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
     they go where they go, for their traces. names: of the instances, by what they are and not by
     number. Raises UnknownName, InputError."""
-    policy = batching_policies.make(batching, **options or {})
-    router = routing_policies.make(routing, **routing_options or {})
+    policy, router = pair(batching, options or {}, routing, routing_options or {})
     profiles: Sequence[EngineProfile] = ()
     if learner is not None:
         names = names or [str(i) for i in range(len(limits))]
@@ -159,6 +164,8 @@ class Driver(ABC, Generic[Q]):
         self.core = Core(queues, self._measure)
         self.learner = learner
         self.queries: dict[str, Q] = {}
+        self.rows: dict[str, AskedRows[Any]] = {}
+        """Runs of rows in flight, by id."""
         self.parts: Parts[Q] = Parts(self)
         self.refusals: dict[tuple[str, int], str] = {}
         """Why works wait that a server refused, by run and primitive."""
@@ -184,7 +191,7 @@ class Driver(ABC, Generic[Q]):
             try:
                 commands = core.flush(now)
             except Exception as error:  # noqa: BLE001 - the driver's edge: see `broke`
-                self.broke(list(self.queries), error, now)
+                self.broke([*self.queries, *self.rows], error, now)
                 continue
             # 3. Dispatches go to instances. What ends at once is in the inbox when this returns,
             #    and comes in with the next turn; a run that a broken policy has failed may make
@@ -246,6 +253,12 @@ class Driver(ABC, Generic[Q]):
         self.core.add(query.run)
         self.tell(query.id, Started(query.store.counts()), now)
 
+    def begin_rows(self, asked: AskedRows[Any], now: float) -> None:
+        """Start a run of rows."""
+        self.rows[asked.id] = asked
+        self.core.add(asked.run)
+        self.tell(asked.id, Started({}), now)
+
     def end(self, run: str, event: Cancelled | DeadlineReached, now: float) -> None:
         """End a run from outside. Its trace keeps what waited until then."""
         if (query := self.queries.get(run)) is not None:
@@ -303,7 +316,7 @@ class Driver(ABC, Generic[Q]):
             id
             for id, query in self.queries.items()
             if any(p.engine == engine for p in query.plan.primitives)
-        ]
+        ] + [id for id, asked in self.rows.items() if asked.run.engine == engine]
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
@@ -350,6 +363,10 @@ class Driver(ABC, Generic[Q]):
 
     def _dispatch(self, command: Dispatch, now: float) -> None:
         self._traced(command, now)
+        if self.rows:
+            for work, lo, hi in command.slices:
+                if work.row_tokens and (asked := self.rows.get(work.run)) is not None:
+                    asked.sent(work.primitive, lo, hi)
         self.dispatch(command, now)
 
     def _release(self, command: Release, now: float) -> None:
@@ -372,13 +389,17 @@ class Driver(ABC, Generic[Q]):
         self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
 
     def _finish(self, command: Finish, now: float) -> None:
-        query = self.queries.pop(command.run)
-        if query.run.asker.budget is not None:
-            self.billing.over(command.run, len(query.plan))
         if self.refusals:
             own = [key for key in self.refusals if key[0] == command.run]
             for key in own:
                 del self.refusals[key]
+        if (asked := self.rows.pop(command.run, None)) is not None:
+            asked.finished(command, now)
+            self.rows_ended(asked, command, now)
+            return
+        query = self.queries.pop(command.run)
+        if query.run.asker.budget is not None:
+            self.billing.over(command.run, len(query.plan))
         try:
             query.trace.finish(command.state.value, now)
             if query.growing:
@@ -389,6 +410,14 @@ class Driver(ABC, Generic[Q]):
             raise
         if self.learner is not None:
             self.learner.publish(now)
+
+    def _wanted(self, command: Wanted, now: float) -> None:
+        if (asked := self.rows.get(command.run)) is not None:
+            self.want(asked, now)
+
+    def _rows_over(self, command: RowsOver, now: float) -> None:
+        if (asked := self.rows.get(command.run)) is not None:
+            self.rows_over(asked, command, now)
 
     def _nothing(self, command: Retried, now: float) -> None:
         """For traces, which know it by the try's failure."""
@@ -455,10 +484,10 @@ class Driver(ABC, Generic[Q]):
             self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
-    def turned(self, query: Q, component: str, count: int) -> None:
+    def turned(self, app: str, component: str, count: int) -> None:
         """A component has grown so many of the parts that it repeats, and has ended well."""
         if self.learner is not None:
-            self.learner.habits.turned(query.run.asker.app, component, count)
+            self.learner.habits.turned(app, component, count)
 
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
@@ -505,11 +534,45 @@ class Driver(ABC, Generic[Q]):
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
+    def retuned(self, command: Retuned, now: float) -> None:
+        """Options of a policy have changed, or were refused."""
+        options = ", ".join(f"{name}={value}" for name, value in command.options.items())
+        told = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
+        level = logging.INFO
+        if command.refused:
+            told, level = f"{told} refused (%(refused)s)", logging.WARNING
+        note(
+            log,
+            level,
+            "policy_tuned",
+            told,
+            engine=command.engine,
+            kind=command.kind,
+            options=options,
+            refused=command.refused,
+        )
+
     def policy_failed(self, command: PolicyFailed, now: float) -> None:
         """What was queued at an engine has failed, because of a policy."""
         cause = command.error.__cause__
         trace = (type(cause), cause, cause.__traceback__) if cause is not None else None
         log.error("%s; what was queued there has failed", command.error, exc_info=trace)
+
+    def want(self, asked: AskedRows[Any], now: float) -> None:
+        """A run of rows has room for a window; tell it RowsCame when one is there."""
+        raise NotImplementedError
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        """Stop the rows of a slice; each of them comes back nevertheless."""
+        raise NotImplementedError
+
+    def rows_over(self, asked: AskedRows[Any], command: RowsOver, now: float) -> None:
+        """Rows were answered, or will not be."""
+        raise NotImplementedError
+
+    def rows_ended(self, asked: AskedRows[Any], command: Finish, now: float) -> None:
+        """A run of rows has ended."""
+        raise NotImplementedError
 
     def unask(self, query: Q, i: int) -> None:
         """Nobody wants to know any more what primitive `i` asks."""
@@ -583,7 +646,10 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Skipped: Driver._skipped,
     Fused: Driver._fused,
     Finish: Driver._finish,
+    Wanted: Driver._wanted,
+    RowsOver: Driver._rows_over,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
+    AbortRows: lambda driver, command, now: driver.abort_rows(command, now),
     Measure: Driver._measured,
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
     Joined: lambda driver, command, now: driver.joined(command, now),
@@ -591,6 +657,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,
+    Retuned: lambda driver, command, now: driver.retuned(command, now),
     PolicyFailed: lambda driver, command, now: driver.policy_failed(command, now),
 }
 """How each command is performed."""

@@ -72,6 +72,8 @@ class EngineConfig:
         part of one. What instances must share is checked when they start.
     probe: whether it is measured when it starts, where what is learned is kept and nothing is known
         of it; by default (None) if it runs on this machine: calls of others cost money.
+    tuner: whether an option of its policies is tuned by replaying what came lately, in a process of
+        its own; True, or options (docs/scheduling.md).
     overdue, overdue_s: of language models, when a call without a first token is ended there and
         goes elsewhere: after so many times what was expected (by default 8, then twice what one in
         a hundred needs), and not before so many seconds (5).
@@ -88,6 +90,7 @@ class EngineConfig:
     resources: Mapping[str, float] = field(default_factory=dict)
     pool: Sequence[Mapping[str, Any]] = ()
     probe: bool | None = None
+    tuner: Mapping[str, Any] | bool | None = None
     overdue: float | None = None
     overdue_s: float | None = None
 
@@ -274,6 +277,9 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and not several
 
 
+DATABASES: Final = "databases"
+"""The engine that reads SQL databases by name, by path and by secret."""
+
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "documents": EngineConfig("documents"),
     "embedding": EngineConfig("embedding"),
@@ -281,6 +287,7 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "vectorstore": EngineConfig("vectorstore"),
     "llm": EngineConfig("extractive"),
     "websearch": EngineConfig("corpus"),
+    DATABASES: EngineConfig("sql-databases"),
     "python": EngineConfig(PythonEngine),
 }
 """What runs with nothing configured: all local, nothing from outside."""
@@ -307,6 +314,7 @@ def queue_for(
     queue = queue_of(name, limits, profile, *policies, learner, explains=True, names=names)
     if queue.continuous:
         queue.overdue = Overdue(config.overdue, config.overdue_s)
+        queue.rows.overdue = Overdue(config.overdue, config.overdue_s)
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):

@@ -58,7 +58,7 @@ class Asking:
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
             self._tokens[i] = self._tokens.get(i, 0) + work.missing
-            self._context[i] = self._context.get(i, 0) + work.total
+            self._context[i] = self._context.get(i, 0) + work.tokens
             self.stale.add(i)
             self._declined.pop(i, None)
             self._ask.add(i)
@@ -75,7 +75,7 @@ class Asking:
             self._ask.add(i)
             self._bound[i] -= 1
             self._tokens[i] -= work.missing
-            self._context[i] -= work.total
+            self._context[i] -= work.tokens
             if not self._bound[i]:
                 del self._bound[i], self._tokens[i], self._context[i]
                 self._ask.discard(i)
@@ -105,7 +105,7 @@ class Asking:
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
-        for told, each in ((self._tokens, "missing"), (self._context, "total")):
+        for told, each in ((self._tokens, "missing"), (self._context, "tokens")):
             tokens = Counter[int]()
             for work in works:
                 tokens[work.affinity] += getattr(work, each) if work.affinity >= 0 else 0

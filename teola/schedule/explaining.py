@@ -32,7 +32,7 @@ class Explaining:
         elif at < 0:
             work.reason = Reason(Because.ROOM, holds=holds) if holds else None
         elif at != before or last is None:
-            total = work.total if work.keys else 0
+            total = work.tokens if work.keys else 0
             work.reason = self._placed(work, at, now)._replace(
                 instances=len(self._instances), found=work.found, total=total, holds=holds
             )
@@ -54,7 +54,7 @@ class Explaining:
         """A batch has just been sent to instance `i`, perhaps with what was bound to none."""
         free = [work for work, _, _ in slices if work.affinity < 0]
         if free:
-            told = self._taken(i, sum(hi - lo for _, lo, hi in slices), now)
+            told = self._taken(i, sum(work.weighs(hi - lo) for work, lo, hi in slices), now)
             for work in free:
                 holds = work.reason.holds if work.reason is not None else ()
                 work.reason = told._replace(instances=len(self._instances), holds=holds)

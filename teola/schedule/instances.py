@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
 from teola.engine import EngineKind
@@ -21,10 +22,19 @@ from teola.profile import DIFFER, unlike
 from teola.schedule.health import Health
 from teola.schedule.quota import ApiAccount, Quota, Refusal
 
+CALLS_S: Final = 1.0
+"""For so long after a call that is no row, places are left to others like it."""
+KEPT: Final = 8
+"""One place in so many, and at least one of two or more."""
 LOOKS_S: Final = 30.0
 """So often a slow instance gets a call, from which one learns whether it still is."""
 MOST_LOOKED_AT: Final = 64
 """Fast instances that are looked at for room."""
+
+
+def kept_for_calls(places: int) -> int:
+    """How many of an instance's places are not given to rows while calls come."""
+    return max(1, places // KEPT) if places > 1 else 0
 
 
 class Limits(NamedTuple):
@@ -66,7 +76,7 @@ class Instance:
     nothing need wait for it, though it may come back. health: None while nothing ever failed there.
     quota: None while nobody said that its server takes only so much. refused: the last batch that
     it did not take. ejections, restarts: how often so far. waiting: batches that have left their
-    places to others."""
+    places to others. rows: of `entries`, those that leave room to calls."""
 
     limits: Limits
     up: bool = True
@@ -83,6 +93,7 @@ class Instance:
     health: Health | None = None
     quota: Quota | None = None
     refused: int = -1
+    rows: int = 0
 
     @property
     def running(self) -> int:
@@ -129,6 +140,8 @@ class Instances:
         """For `open`, and whoever else wants to know; cleared by the latter."""
         self.stale: set[int] = set()
         """The same, for the view."""
+        self.last_call, self.leaves_room = -inf, False
+        """When the last call came that is no row, and whether rows are there that leave room."""
         self.slowness: Sequence[float] = ()
         """How many times as long as the fastest each takes; empty where they are alike."""
         self._fastest: tuple[int, ...] = ()
@@ -340,13 +353,14 @@ class Instances:
         instance.batches[batch] = entries
         self._changed(i)
 
-    def land(self, i: int, batch: int, items: int, weight: int) -> Instance:
-        """A slice of a batch has ended on instance `i`: `items` of it, and gives `weight` back."""
+    def land(self, i: int, batch: int, items: int, weight: int, entries: int = 1) -> Instance:
+        """A slice of a batch has ended on instance `i`, or so many rows of one: `items` of it, and
+        gives `weight` back."""
         instance = self._all[i]
-        instance.entries -= 1
+        instance.entries -= entries
         instance.weight -= weight
         instance.context -= items
-        left = instance.batches.pop(batch) - 1
+        left = instance.batches.pop(batch) - entries
         if left:
             instance.batches[batch] = left
         self._changed(i)
@@ -426,15 +440,18 @@ class Instances:
         if self._weak and i in self._weak:
             return self._room_of_weak(i, now)
         if limits.continuous:
-            return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
+            return self._room_of_llm(i, limits.max_batch, limits.max_sequences, now)
         return self._whole[i] if instance.running < limits.concurrency else None
 
-    def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
+    def _room_of_llm(self, i: int, weight: int, entries: int, now: float) -> Slots | None:
         instance = self._all[i]
         left, running = instance.left(weight, entries), instance.entries
         if left <= 0:
             return None
-        return Slots(i, left, entries - running, instance.weight == 0, running)
+        room = Slots(i, left, entries - running, instance.weight == 0, running - instance.rows)
+        if not self.leaves_room or now >= self.last_call + CALLS_S:
+            return room
+        return room._replace(kept=kept_for_calls(entries))
 
     def _room_of_weak(self, i: int, now: float) -> Slots | None:
         """Room of one that was ejected or refused something: none, that of a probe, or a share."""
@@ -450,7 +467,8 @@ class Instances:
         weight = max(1, int(limits.max_batch * share))
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
-            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)))
+            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)), now)
         if instance.running >= max(1, int(limits.concurrency * share)):
             return None
-        return Slots(i, weight, entries, True)
+        rationed = instance.quota is not None and instance.quota.rationed
+        return Slots(i, weight, entries, True, rationed=rationed)

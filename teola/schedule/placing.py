@@ -110,17 +110,18 @@ class Placing:
             self._view.consider(work.keys)
         at, before = work.home, work.affinity
         if self.early:
-            at = ANY if work.spec.cuttable else self._place(work, now)
+            at = ANY if work.spec.cuttable and not work.spec.rows else self._place(work, now)
         held = at == HELD and may_hold and holdable(work, now)
         if at < 0 or at == work.avoid or not self._instances[at].usable(now):
             at = ANY
         work.affinity = at
-        work.found = 0
+        work.found = work.row_found
         if at >= 0 and work.keys:
             block_tokens = self._instances[at].limits.block_tokens
             blocks = self._view.expected(work.keys, now).get(at, 0)
-            work.found = found_tokens(work, blocks, block_tokens)
-            self._comes(work, at, work.found // block_tokens)
+            found = found_tokens(work, blocks, block_tokens)
+            work.found = work.row_found if work.row_tokens else found
+            self._comes(work, at, found // block_tokens)
         if self.explaining is not None:
             self.explaining.bound(work, before, held, now)
         if work.keys:

@@ -85,6 +85,13 @@ class Requeue:
             replace(old, spans=[(lo, hi), *old.spans], home=home, avoid=avoid, queued=True), now
         )
 
+    def rows(self, old: Work, spans: list[tuple[int, int]], avoid: int, now: float) -> None:
+        """Queue a window of rows anew, with these of it to be sent. Its rows count their tries
+        themselves, so it costs the window none."""
+        self._line.remove(old, now)
+        excused = old.excused + 1
+        self._again(replace(old, spans=spans, avoid=avoid, queued=True, excused=excused), now)
+
     def unbind(self, i: int, now: float) -> None:
         """What should have gone to instance `i` may go elsewhere, and is computed anew there.
 

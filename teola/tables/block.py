@@ -2,7 +2,8 @@
 
     base := row id + the columns that anything later reads, FROM and JOIN, conjuncts without calls
     conjuncts with calls, cheapest first: ask; rows go for which one is not true
-    calls of rows become columns of base; so GROUP BY, DISTINCT, ORDER BY and windows work as they are
+    calls of rows become columns of base; so GROUP BY, DISTINCT, ORDER BY and windows work as they
+    are
     calls over groups, or over windows' values: those become a base of their own, then as before
     DuckDB runs the block that is left
 
@@ -112,7 +113,7 @@ class Block:
         self.aliases: dict[str, exp.Expr] = {}
         left = list(names)
         selected = self.select.expressions
-        for at, one in enumerate(selected):
+        for one in selected:
             inner = one.this if isinstance(one, exp.Alias) else one
             if self._gives_several(one):
                 count = self._count_of(one)
@@ -168,7 +169,8 @@ class Block:
                     "compute it in a subquery",
                 )
             one.replace(exp.Paren(this=value.copy()))
-        return holder.this
+        found: exp.Expr = holder.this
+        return found
 
     def _inner(self, node: exp.Expr, root: exp.Expr) -> bool:
         above = node.parent
@@ -276,12 +278,13 @@ class Block:
     def _rebased(self, node: Any) -> Any:
         """A copy in which columns of FROM are columns of the base."""
         holder = exp.Paren(this=node.copy())
-        for one, found in list(self.own.of(holder)):
-            value: exp.Expr = column(self.base.of(found.key, found.head))
-            for name in found.fields:
+        for one, own in list(self.own.of(holder)):
+            value: exp.Expr = column(self.base.of(own.key, own.head))
+            for name in own.fields:
                 value = exp.Dot(this=value, expression=name.copy())
             one.replace(value)
-        return holder.this
+        found: exp.Expr = holder.this
+        return found
 
     def _make_base(self, early: list[exp.Expr], rest: Rest) -> None:
         texts = self.base.texts or ["0"]

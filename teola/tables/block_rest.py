@@ -7,7 +7,7 @@ calls over windows:   SELECT *, window functions FROM base QUALIFY ...   is one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -118,7 +118,7 @@ class Rest:
         """SQL of its keys, and of the row's position last."""
         return ", ".join([*(written(one.over(one.node)) for one in self.order), ROW])
 
-    def _aggregates(self, node: exp.Expr) -> Iterable[exp.Expr]:
+    def _aggregates(self, node: exp.Expr) -> Iterator[exp.Expr]:
         return aggregates(node, self.cutter.catalogue)
 
     # --- cutting --------------------------------------------------------------------------

@@ -19,10 +19,11 @@ LEAST_ERRORS: Final = 10
 @dataclass(frozen=True, slots=True)
 class Limits:
     """on_error: what a row's error is: "null", or "fail": the end of the query. max_errors: rows
-    with errors that a query may have: a number, or a share below 1 of the rows that are asked; None:
-    1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls: prompts
-    that are sent; most_tokens: of prompts and answers. most_cost: in the currency of `price`, which
-    is that of 10^6 tokens of prompts, of cached ones, and of answers. deadline_s: from its start.
+    with errors that a query may have: a number, or a share below 1 of the rows that are asked;
+    None: 1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls:
+    prompts that are sent; most_tokens: of prompts and answers. most_cost: in the currency of
+    `price`, which is that of 10^6 tokens of prompts, of cached ones, and of answers. deadline_s:
+    from its start.
     """
 
     on_error: str = "null"

@@ -193,9 +193,9 @@ def column_type(schema: Any) -> str:
             for name, one in schema["properties"].items()
         )
         return f"STRUCT({', '.join(parts)})"
-    if isinstance(schema, Mapping) and schema.get("enum"):
-        if all(isinstance(one, str) for one in schema["enum"]):
-            return TEXT
+    listed = schema.get("enum") if isinstance(schema, Mapping) else None
+    if listed and all(isinstance(one, str) for one in listed):
+        return TEXT
     return "JSON"
 
 

@@ -129,3 +129,13 @@ def _constant(node: exp.Expr, name: str, sql: str) -> Any:
     if isinstance(node, exp.Array):
         return [_constant(one, name, sql) for one in node.expressions]
     raise refused(f"option {name} is no constant", node, sql, "write a value, not an expression")
+
+
+def numbered(tree: exp.Expr, calls: Calls) -> exp.Expr:
+    """A copy in which calls that carry what they ask are those of `calls`."""
+    copy = tree.copy()
+    for node in calls_in(copy):
+        carried = node.meta.get("call")
+        if carried is not None:
+            node.expressions[0].replace(exp.Literal.number(calls.add(carried)))
+    return copy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from sqlglot import exp
 
 from teola.errors import InputError

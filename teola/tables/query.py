@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from teola.tables.limits import Limits, Spent
-from teola.tables.marks import Calls
+from teola.tables.marks import Calls, numbered
 from teola.tables.planner import chosen_passes, plan_text, plan_tree
 from teola.tables.running import RunOptions, price_of, run_plan
 from teola.tables.steps import Plan
@@ -32,8 +32,6 @@ class Query:
         chosen = chosen_passes(passes)
         if isinstance(self._query, str):
             return plan_text(workspace.con, self._query, list(self._tables), chosen)
-        from teola.tables.relation import numbered
-
         calls = Calls()
         tree = numbered(self._query, calls)
         assert isinstance(tree, exp.Query)

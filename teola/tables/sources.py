@@ -85,9 +85,8 @@ class FileSource:
     def _attach(self, con: duckdb.DuckDBPyConnection, name: str, where: str) -> None:
         alias = f"teola_db_{name}"
         con.execute(f"ATTACH {where} AS {quoted(alias)} (READ_ONLY)")
-        con.execute(
-            f"CREATE VIEW {quoted(name)} AS SELECT * FROM {quoted(alias)}.{quoted(self.table or '')}"
-        )
+        table = f"{quoted(alias)}.{quoted(self.table or '')}"
+        con.execute(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {table}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,9 @@ def _copy(
     made = False
     for batch in batches:
         try:
-            table = pa.table({c: pa.array(v) for c, v in zip(columns, zip(*batch), strict=True)})
+            table = pa.table(
+                {c: pa.array(v) for c, v in zip(columns, zip(*batch, strict=True), strict=True)}
+            )
         except (pa.ArrowException, TypeError) as error:
             raise InputError(f"table {name!r} has a column of several types: {error}") from None
         con.register("teola_rows", table)

@@ -302,7 +302,7 @@ def test_every_policy_takes_the_least_by_its_formula(seed: int) -> None:
 @catches(
     "last-token-found",
     "a whole prompt can be found",
-    edited(found_tokens, "work.total - 1", "work.total"),
+    edited(found_tokens, "work.tokens - 1", "work.tokens"),
 )
 def test_one_long_life_tells_each_formula_from_its_neighbours() -> None:
     compare(1, FORMULAS, 250)

@@ -244,7 +244,7 @@ class Capacity(Protocol):
 def found_tokens(work: Work, blocks: int, block_tokens: int) -> int:
     """Tokens of a call's prompt that an instance finds which keeps so many of its first blocks. It
     computes the last token in any case, and with it the block in which that stands."""
-    return min(blocks, max(0, work.total - 1) // block_tokens) * block_tokens
+    return min(blocks, max(0, work.tokens - 1) // block_tokens) * block_tokens
 
 
 def holdable(work: Work, now: float) -> bool:

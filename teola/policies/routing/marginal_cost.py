@@ -162,7 +162,7 @@ class MarginalCost(RoutingPolicy):
     def offers(self, work: Work, now: float) -> Offers:
         """What a call that is bound nowhere would meet."""
         view, prices, standings, kinds = self.view, self._priced(), self._standings, self._kinds
-        instances, total = view.instances(now), work.total
+        instances, total = view.instances(now), work.tokens
         standings.renew(instances)
         whole_s = [kind.prefill_s(total, total) for kind in kinds]
         decode_s = [self.answer * kind.context_s for kind in kinds]

@@ -31,7 +31,7 @@ class PrefixAffinity(RoutingPolicy):
             if not seen.usable or i == work.avoid:
                 continue
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            before = seen.pending + work.total - kept
+            before = seen.pending + work.tokens - kept
             if before * token_s[i] < least:
                 best, least = i, before * token_s[i]
         return best
@@ -51,7 +51,7 @@ class PrefixAffinity(RoutingPolicy):
         def before(to: Destination) -> float:
             i = to.instance
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            tokens = to.seen.pending + work.total - kept
+            tokens = to.seen.pending + work.tokens - kept
             return tokens * token_s[i] if token_s else tokens
 
         figures = {to.instance: before(to) for to in destinations(self.view, work, now)}

@@ -58,14 +58,14 @@ class Hearer:
     """A query that hears a call: the one that makes it, or one whose own call, which `head` leads,
     is equal. shown: its text goes to the watcher as it comes. items: of its list, that were written
     so far. sent: something of it has been passed on, so there can be no further try. follows: it is
-    not the one that makes the call."""
+    not the one that makes the call. live: takes what it tells the core."""
 
-    __slots__ = ("_field", "_live", "_sent", "follows", "head", "items", "query", "sent", "shown")
+    __slots__ = ("_field", "_sent", "follows", "head", "items", "live", "query", "sent", "shown")
 
     def __init__(
         self, query: LiveQuery, head: int, sent: Dispatch, live: Lives, *, follows: bool
     ) -> None:
-        self.query, self.head, self._sent, self._live = query, head, sent, live
+        self.query, self.head, self._sent, self.live = query, head, sent, live
         self.items, self.sent, self.follows = 0, False, follows
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         decode = query.plan.primitives[query.plan.members[head][0]].params
@@ -81,25 +81,25 @@ class Hearer:
             return
         if not query.run.ended(head):  # another try: what was released must not come back
             query.store.put(head, {"sequence": True})
-        query.trace.ended(head, 0, self._live.clock(), self._state)
+        query.trace.ended(head, 0, self.live.clock(), self._state)
         query.watch(head, 1, "writing")
         engine, instance = self._sent.engine, self._sent.instance
-        self._live.post(FirstToken(engine, instance, query.id, head, self.shown))
+        self.live.post(FirstToken(engine, instance, query.id, head, self.shown))
 
     def deliver(self, k: int, result: Mapping[str, Any]) -> None:
         """Outputs of its decoding `k`."""
         query, member = self.query, self.query.plan.members[self.head][k]
         if query.run.state is None and not query.run.ended(member):
             counts = query.store.put(member, own_copy(result) if self.follows else result)
-            query.trace.ended(member, 0, self._live.clock(), self._state)
+            query.trace.ended(member, 0, self.live.clock(), self._state)
             engine, instance = self._sent.engine, self._sent.instance
-            self._live.post(MemberCompleted(engine, instance, query.id, self.head, member, counts))
+            self.live.post(MemberCompleted(engine, instance, query.id, self.head, member, counts))
 
     def item(self, item: Any) -> None:
         """It has written an item of its list."""
         k, self.items = self.items, self.items + 1
         if is_heard(self.query, self.head):
-            self.sent |= self._live.wrote(self.query, self.head, self._sent, k, item)
+            self.sent |= self.live.wrote(self.query, self.head, self._sent, k, item)
 
     def token(self, text: str) -> None:
         """A piece of its text."""
@@ -182,13 +182,23 @@ class LiveCall:
         """What it wrote, and how it ended (see Trace.ends), if it is shared."""
         return "".join(self._text), self._end
 
-    def join(self, query: LiveQuery, head: int) -> None:
-        """The call that `head` leads in `query` is equal: it is told what has come, and what
-        comes."""
+    @property
+    def batch(self) -> int:
+        """Number of this try's dispatch."""
+        return self._command.batch
+
+    def join(self, query: LiveQuery, head: int, at_once: Lives) -> None:
+        """The call that `head` leads in `query` is equal: it is told what comes, and before that,
+        by `at_once`, what has come."""
         if any((one.query, one.head) == (query, head) for one in self._hearers):
             return
-        hearer = Hearer(query, head, self._command, self._live, follows=True)
+        hearer = Hearer(query, head, self._command, at_once, follows=True)
         self._hearers.append(hearer)
+        self._catch_up(hearer)
+        hearer.live = self._live
+
+    def _catch_up(self, hearer: Hearer) -> None:
+        query, head = hearer.query, hearer.head
         query.trace.shares(head)
         if self.started:
             hearer.first()

@@ -114,6 +114,7 @@ class LiveQuery(Query):
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.late: Callable[[], None] | None = None
+        self.postponed: Callable[[LiveQuery, float], None] = _unheard
         self.streams, self.streamed = streams and watcher is not None, False
         self.ends: dict[int, str] = {}
         self.finishes: dict[int, str] = {}
@@ -149,6 +150,7 @@ class LiveQuery(Query):
     def postpone(self, by_s: float) -> None:
         """Its deadline is so much later."""
         self.context = replace(self.context, deadline=self.context.deadline + by_s)
+        self.postponed(self, by_s)
         if self.timer is not None and self.late is not None:
             self.timer = asyncio.get_running_loop().call_at(self.context.deadline, self.late)
 
@@ -270,6 +272,10 @@ class LiveQuery(Query):
                 return
 
 
+def _unheard(query: LiveQuery, by_s: float) -> None:
+    """It is in no driver."""
+
+
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: its component and what it says, of
     which all lines but the first are indented."""
@@ -299,8 +305,20 @@ def query_of(
     streams: bool,
     terms: Terms,
 ) -> LiveQuery:
-    """A query that is part of none."""
-    run = GraphRun(context.query_id, plan, asker, began=asker.admitted)
+    """A query that is part of none. One inside another is as old as that, and weighs as much and
+    its own besides, as far as times are known."""
+    around, admitted, longer_s = terms.around, asker.admitted, 0.0
+    if around is not None and around.total_s:
+        admitted, longer_s = around.admitted, around.total_s
+    run = GraphRun(
+        context.query_id,
+        plan,
+        asker,
+        began=asker.admitted,
+        admitted=admitted,
+        deadline=context.deadline,
+        longer_s=longer_s,
+    )
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)
     kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)

@@ -17,6 +17,7 @@ from teola.engine import Usage
 from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
 from teola.policies.reason import Because, Hold, Reason
+from teola.runtime.objectives import Objective
 from teola.runtime.observe.kept_values import KeptValues
 from teola.runtime.observe.usage import CallCounts
 from teola.schedule.plan import Plan
@@ -116,8 +117,9 @@ class Trace:
     necessary, by component. parent: of a query that a component began. inner: the traces of those
     that its own components began. more: parts that ended and are not among them, because there were
     too many; more_failed: of those. values: what is kept of what its primitives read and gave
-    (None: nothing). left_s: by engine, the seconds of parts that are not among `inner`. steps: of
-    agents that did not come to their end.
+    (None: nothing). objective: when its answer is wanted (None: nobody knows). left_s: by engine,
+    the seconds of parts that are not among `inner`. steps: of agents that did not come to their
+    end.
     """
 
     left_s: Mapping[str, float] = NO_SECONDS
@@ -135,6 +137,7 @@ class Trace:
         self.inner: list[Trace] = []
         self.more = self.more_failed = 0
         self.values: KeptValues | None = None
+        self.objective: Objective | None = None
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
@@ -294,6 +297,11 @@ class Trace:
     def calls(self) -> dict[str, Usage]:
         """Tokens of each LLM call that has ended, by the primitive that leads it."""
         return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
+
+    @property
+    def used_by_head(self) -> Mapping[int, Usage]:
+        """Tokens of each of its own LLM calls that has ended, by the index of its head."""
+        return self._usage
 
     def copy(self) -> Trace:
         """As it is now, for another thread to look at while this one goes on."""
@@ -514,9 +522,9 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     for i, _, at, state in ended:
         if state not in NOT_RUN:
             last[head[i]] = at
-    for i, (at, size) in begun.items():
+    for i, (first, size) in begun.items():
         if (end := last.get(i)) is not None:
-            own[primitives[i].engine] += max(0.0, end - at) / size
+            own[primitives[i].engine] += max(0.0, end - first) / size
     return added(found, own) if found else own
 
 

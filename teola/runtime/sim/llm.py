@@ -17,9 +17,11 @@ from teola.runtime.driver import Query
 from teola.runtime.sim.content import Prefix, PromptContent, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.runtime.sim.processors import Share
+from teola.runtime.sim.sim_rows import RowId, RowsOnServer, SimAsked
 from teola.runtime.sim.troubles import Trouble
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     CallEnded,
     Cause,
     Dispatch,
@@ -83,6 +85,10 @@ class World(Protocol):
         """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
         ...
 
+    def asked(self, run: str) -> SimAsked | None:
+        """A run of rows in flight, by its id."""
+        ...
+
     def holds(self, id: tuple[str, int], release: Callable[[], None]) -> None:
         """An instance keeps this prefix until `release` is called: once nobody reads it."""
         ...
@@ -129,6 +135,7 @@ class Stepper:
         )
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
+        self.rows = RowsOnServer(sim, engine, profile, self.server)
         self._step: Step | None = None
         self._job: Share | None = None
         self._began = self._takes = 0.0
@@ -140,13 +147,18 @@ class Stepper:
         sim = self.sim
         if self.dead:
             return
-        for work, _, _ in command.slices:
+        for one in command.slices:
+            work = one.work
+            if work.row_tokens:
+                self.rows.begin(command.batch, one)
+                continue
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
             if query is None or not sim.waits(self.engine, id):
                 self._end(id, Called(command.batch, [], NOTHING))
                 continue
             self._begin(id, command.batch, query)
+        self.rows.tell()
         self._interrupt()
 
     def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
@@ -189,6 +201,12 @@ class Stepper:
         if self.server.abort(id, self.sim.now):
             self._end(id, self.calls.pop(id))
             self._interrupt()
+
+    def abort_rows(self, command: AbortRows) -> None:
+        """Stop the rows of a slice."""
+        self.rows.abort(command)
+        self.rows.tell()
+        self._interrupt()
 
     def release(self, id: tuple[str, int]) -> None:
         """Give up the prefix that a call has left; somebody may wait for its room."""
@@ -277,6 +295,9 @@ class Stepper:
         events = self.server.finish(step, now, repeats)
         self._tell_prefixes(now)
         for event in events:
+            if type(event.id) is RowId:
+                self.rows.event(event.id, event.kind)
+                continue
             run, i = id = cast("tuple[str, int]", event.id)
             query = sim.queries.get(run)
             if event.kind == "first":
@@ -303,6 +324,7 @@ class Stepper:
                     self._store_sequence(query, i, called, now)
                     _note_usage(query, i, called)
                 self._end(id, called, {"sequence": 1})
+        self.rows.tell()
 
     def _wrote(
         self, query: Query | None, i: int, batch: int, delivery: Delivery, now: float
