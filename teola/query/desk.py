@@ -256,16 +256,8 @@ class Desk(Generic[U]):
             if paths:
                 await journal.restore(row.tenant, row.id, paths)
             what = inputs, body.overrides, body.passes
-            spec = QuerySpec(
-                *what,
-                row.left_s,
-                row.tenant,
-                session=body.session,
-                asked=row.created,
-                most_tokens=body.most_tokens,
-                most_cost=body.most_cost,
-            )
-            return begin(spec, steps, files.remove)
+            more: Any = {"session": body.session, **body.bounds, "asked": row.created}
+            return begin(QuerySpec(*what, row.left_s, row.tenant, **more), steps, files.remove)
         except BaseException:
             files.remove()
             raise

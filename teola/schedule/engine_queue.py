@@ -23,6 +23,7 @@ from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.events import (
     AbortRequest,
+    AlreadyKnown,
     BatchCompleted,
     CallEnded,
     Cause,
@@ -37,7 +38,6 @@ from teola.schedule.events import (
     InstanceUp,
     InstanceWaits,
     Joined,
-    Known,
     LimitsTold,
     MemberCompleted,
     OfEngine,
@@ -121,7 +121,7 @@ class EngineQueue:
                 return [Tell(event.run, Failed(event.primitive, event.cause))]
             if event.known:
                 del self.works[event.run, event.primitive]
-                return [Tell(event.run, Known(event.primitive))]
+                return [Tell(event.run, AlreadyKnown(event.primitive))]
             size, out = event.size, list[Output]()
             work.total, work.keys, work.queued = max(1, size.total), size.keys, True
             work.same = size.same

@@ -79,7 +79,7 @@ class Again:
 
 
 @dataclass(slots=True)
-class Known:
+class AlreadyKnown:
     """What a primitive gives is known: no engine is to do it. Control follows."""
 
     primitive: int
@@ -435,10 +435,12 @@ class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
-    event: Completed | Failed | Known
+    event: Completed | Failed | AlreadyKnown
 
 
-RunEvent = Started | Completed | Failed | Again | Known | Expected | Cancelled | DeadlineReached
+RunEvent = (
+    Started | Completed | Failed | Again | AlreadyKnown | Expected | Cancelled | DeadlineReached
+)
 QueueEvent = (
     BatchCompleted
     | CallEnded
