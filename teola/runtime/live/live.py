@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
@@ -22,10 +23,12 @@ from teola.learning import Learner
 from teola.policies.asker import Asker
 from teola.policies.ledger import Reservation
 from teola.policies.work import Size, Work, WorkKey
+from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.accounts import AccountWatch
+from teola.runtime.live.asking_rows import AskingRows, LiveRows
 from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import LiveCall, Lives, call_of, own_copy
 from teola.runtime.live.controls import Controls, recalling
@@ -51,8 +54,10 @@ from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.trace import Trace
 from teola.runtime.outputs import NOTHING, misnumbered
+from teola.runtime.rows import Row, RowsEnd
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     CallEnded,
     Cancelled,
@@ -65,7 +70,9 @@ from teola.schedule.events import (
     Joined,
     Measure,
     Outcome,
+    Postponed,
     QueueEvent,
+    RowsOver,
     SetTimer,
     Sized,
     State,
@@ -78,6 +85,16 @@ log = logging.getLogger(__name__)
 ON_ITS_OWN: Final = Terms()
 ROUNDS, ROUNDS_S = 64, 0.002
 """Scheduling rounds in one turn of the loop, which others wait for."""
+
+
+class Listens(Protocol):
+    """Hears of queries."""
+
+    def began(self, id: str, asker: Asker, now: float) -> None:
+        """One was admitted."""
+
+    def ended(self, id: str, trace: Trace, well: bool, now: float) -> None:
+        """One has ended, with an answer or without."""
 
 
 class Landed(NamedTuple):
@@ -122,6 +139,9 @@ class Live(Driver[LiveQuery]):
         self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.listeners: list[Listens] = []
+        """Who hears which queries come and end, besides those inside others."""
+        self.asked_rows = AskingRows(self)
 
     # --- queries --------------------------------------------------------------------------
 
@@ -147,6 +167,9 @@ class Live(Driver[LiveQuery]):
             query.late = partial(self._late, id, DeadlineReached())
             query.timer = self.loop.call_at(context.deadline, query.late)
         self.outermost += not terms.depth
+        if not terms.depth:
+            for listener in self.listeners:
+                listener.began(id, asker, self.loop.time())
         self._enter(query)
         self.begin(query, self.loop.time())
         self.wake()
@@ -156,13 +179,30 @@ class Live(Driver[LiveQuery]):
             self._late(id, Cancelled())
             raise
 
+    async def ask_rows(self, asked: LiveRows) -> RowsEnd:
+        """Ask rows to their end, as far as answers were given. Cancelling this cancels them."""
+        self.outermost += 1
+        if asked.deadline < inf:
+            asked.timer = self.loop.call_at(asked.deadline, self._late, asked.id, DeadlineReached())
+        self.begin_rows(asked, self.loop.time())
+        self.wake()
+        try:
+            return await asked.done
+        except asyncio.CancelledError:
+            self._late(asked.id, Cancelled())
+            raise
+
+    def cancel_rows(self, id: str) -> None:
+        """Nobody wants these rows any more."""
+        self._late(id, Cancelled())
+
     @property
     def busy(self) -> int:
         """Queries in flight that are in no other and do not wait for people."""
         return self.outermost - sum(people.waits for people in self.asking)
 
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
-        if id in self.queries:
+        if id in self.queries or id in self.rows:
             self.end(id, event, self.loop.time())
             self.wake()
 
@@ -172,6 +212,13 @@ class Live(Driver[LiveQuery]):
         for id in runs:
             if (query := self.queries.get(id)) is not None:
                 self._break(_outermost(query), error, now)
+            elif (asked := self.rows.pop(id, None)) is not None:
+                asked.run.state = State.FAILED
+                self._perform(self.core.drop(id, now), now)
+                finish = Finish(id, State.FAILED, Cause(error), ())
+                asked.finished(finish, now)
+                self.rows_ended(asked, finish, now)
+                self.wake()
 
     def _break(self, query: LiveQuery, error: Exception, now: float) -> None:
         """End a query and its parts, of which nothing is certain any more."""
@@ -202,16 +249,24 @@ class Live(Driver[LiveQuery]):
         return query
 
     def _enter(self, query: LiveQuery) -> None:
+        query.postponed = self._postponed
         recalling(query)
         if query.terms.people is not None:
             query.terms.people.queries.add(query)
+
+    def _postponed(self, query: LiveQuery, by_s: float) -> None:
+        self.tell(query.id, Postponed(by_s), self.loop.time())
 
     def unask(self, query: LiveQuery, i: int) -> None:
         if query.terms.people is not None:
             query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= query.place is None and not query.terms.depth
+        if query.place is None and not query.terms.depth:
+            self.outermost -= 1
+            well = command.state in (State.OK, State.PARTIAL)
+            for listener in self.listeners:
+                listener.ended(query.id, query.trace, well, now)
         query.left_alone()
         if query.terms.people is not None:
             query.terms.people.left(query)
@@ -222,6 +277,7 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        query.trace.finish_reasons = query.finish_reasons()
         if command.state is not State.OK:
             for i in query.trace.open:
                 query.store.keep_pieces(i)
@@ -252,6 +308,7 @@ class Live(Driver[LiveQuery]):
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
+        tasks += self.asked_rows.tasks()
         tasks += self.prefixes.tasks()
         for task in tasks:
             task.cancel()
@@ -266,8 +323,21 @@ class Live(Driver[LiveQuery]):
         if self._tasks or self._batches or self._scheduled:
             self.wake()
         else:
+            self.turn()
+
+    def turn(self) -> None:
+        """Handle what has come in, now, unless that is to be soon anyway."""
+        if not self._scheduled:
             self._scheduled = True
             self._drain()
+
+    def context(self) -> Context:
+        """What a task is to be entered in; a copy."""
+        return self._context.copy()
+
+    def came(self, event: QueueEvent) -> None:
+        """Something has come in, for the next turn of the main loop."""
+        self._inbox.append(event)
 
     def wake(self) -> None:
         if not self._scheduled:
@@ -320,8 +390,12 @@ class Live(Driver[LiveQuery]):
         if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
-            for work, _, _ in slices:
-                self._abortable(work, command.batch, self._call(host, command, work))
+            for one in slices:
+                work = one.work
+                if work.row_tokens:
+                    self.asked_rows.begin(host, command, one)
+                else:
+                    self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
             self._abortable(slices[0].work, command.batch, self._batch(host, command))
         else:
@@ -533,6 +607,21 @@ class Live(Driver[LiveQuery]):
 
     def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
         return self._controls.keeps_first(query, i, result)
+
+    # --- rows -----------------------------------------------------------------------------
+
+    def want(self, asked: AskedRows[Row], now: float) -> None:
+        self.asked_rows.want(cast("LiveRows", asked))
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        self.asked_rows.abort(command)
+
+    def rows_over(self, asked: AskedRows[Row], command: RowsOver, now: float) -> None:
+        cast("LiveRows", asked).give(command)
+
+    def rows_ended(self, asked: AskedRows[Row], command: Finish, now: float) -> None:
+        self.outermost -= 1
+        cast("LiveRows", asked).end(now)
 
     # --- LLM calls --------------------------------------------------------------------------
 

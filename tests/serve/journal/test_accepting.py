@@ -94,7 +94,7 @@ def test_what_had_not_ended_goes_on_under_its_id(serve: Serve, dsn: str) -> None
 @catches(
     "session-forgotten",
     "a query that goes on is not of its session any more",
-    edited(Desk.resume, '"session": body.session, ', ""),
+    edited(Desk.resume, "session=body.session", "session=None"),
 )
 def test_what_goes_on_is_of_the_same_session(serve: Serve) -> None:
     with serve() as (served, client):
