@@ -43,7 +43,7 @@ class AgentGrower:
         turns, calls = self.expect
         with_calls = turns * calls if self.config.mode == "react" else turns
         most = self.config.at_most
-        return Repeated(TURN, TURNS, min(with_calls + 1, most), most=most)
+        return Repeated(TURN, TURNS, min(with_calls + 1, most), at_most=most)
 
     @property
     def at_once(self) -> int:
