@@ -265,8 +265,7 @@ class Desk(Generic[U]):
                 session=body.session,
                 asked=row.created,
                 finish_by_s=objective_left(body.finish_by_s, row.created, time.time(), row.left_s),
-                most_tokens=body.most_tokens,
-                most_cost=body.most_cost,
+                **body.bounds,
             )
             return begin(spec, steps, files.remove)
         except BaseException:
