@@ -21,10 +21,10 @@ import json
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from psycopg import AsyncConnection, sql
 
@@ -39,6 +39,11 @@ from .schema import SCHEMA
 from .values import check_key, check_name, json_text
 
 logger = logging.getLogger(__name__)
+
+FEW: Final = 64
+"""Keys of more documents are computed in a thread."""
+WRITTEN_AT_ONCE: Final = 500
+"""Rows of one statement: to write its parameters down takes the loop a few milliseconds."""
 
 INSERT = """
 INSERT INTO teola.documents (id, key, tenant, collection, name, origin, sha256, reading, pipeline,
@@ -204,13 +209,10 @@ class Ownership:
         """See DocumentStore.claim. A key that is given twice is owned once."""
         check_key("tenant", tenant)
         check_key("collection", collection)
-        for key in keys:
-            check_name("document", key.name)
-        if collection != UNNAMED:
-            _check_distinct(keys)
-        names = [document_key(tenant, collection, key) for key in keys]
-        by_key = dict(zip(reversed(names), reversed(keys), strict=True))  # the first of equals wins
-        ordered = {name: by_key[name] for name in sorted(by_key)}
+        if len(keys) > FEW:
+            names, ordered = await asyncio.to_thread(_ordered, tenant, collection, keys)
+        else:
+            names, ordered = _ordered(tenant, collection, keys)
         wanted = _Wanted(tenant, collection, owner, ordered, embedder)
         before = {held.key for held in self._held.get(owner, {}).values()}
         done: _Attempt | None = None
@@ -352,15 +354,15 @@ class Ownership:
         self, connection: AsyncConnection[Any], wanted: _Wanted, names: list[str]
     ) -> None:
         """Continue for a dead owner. Chunks that it stored are kept: they would be the same."""
-        if names:
-            keys = [wanted.keys[name] for name in names]
+        head = (wanted.owner, self._presence.token, wanted.asked)
+        for some in _parts(names):
+            keys = [wanted.keys[name] for name in some]
             columns = (
-                names,
+                some,
                 [key.name for key in keys],
                 [key.origin for key in keys],
                 [json_text(key.metadata) for key in keys],
             )
-            head = (wanted.owner, self._presence.token, wanted.asked)
             await connection.execute(TAKE_OVER, (*head, *columns))
 
     async def _insert(
@@ -370,20 +372,24 @@ class Ownership:
         if not names:
             return {}
         collection = await self._collection(connection, wanted)
-        keys = [wanted.keys[name] for name in names]
-        columns = (
-            [uuid.uuid4().hex for _ in names],
-            names,
-            [key.name for key in keys],
-            [key.origin for key in keys],
-            [key.sha256 for key in keys],
-            [key.reading for key in keys],
-            [key.pipeline for key in keys],
-            [json_text(key.metadata) for key in keys],
-        )
         owner = (wanted.asked, wanted.owner, self._presence.token)
-        cursor = await connection.execute(INSERT, (wanted.tenant, collection, *owner, *columns))
-        return {key: id async for key, id in cursor}
+        made: dict[str, str] = {}
+        for some in _parts(names):
+            keys = [wanted.keys[name] for name in some]
+            columns = (
+                [uuid.uuid4().hex for _ in some],
+                some,
+                [key.name for key in keys],
+                [key.origin for key in keys],
+                [key.sha256 for key in keys],
+                [key.reading for key in keys],
+                [key.pipeline for key in keys],
+                [json_text(key.metadata) for key in keys],
+            )
+            values = (wanted.tenant, collection, *owner, *columns)
+            cursor = await connection.execute(INSERT, values)
+            made |= {key: id async for key, id in cursor}
+        return made
 
     async def _collection(self, connection: AsyncConnection[Any], wanted: _Wanted) -> int:
         """Id of the collection, made if need be. Collections stay, even empty."""
@@ -452,6 +458,24 @@ def document_key(tenant: str, collection: str, key: DocumentKey) -> str:
         metadata = json.dumps(json.loads(json_text(key.metadata)), sort_keys=True)
         identity += [key.name, key.reading, metadata]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+
+def _ordered(
+    tenant: str, collection: str, keys: Sequence[DocumentKey]
+) -> tuple[list[str], dict[str, DocumentKey]]:
+    """The key of each, and each once by its key, in the order of keys. Raises InputError."""
+    for key in keys:
+        check_name("document", key.name)
+    if collection != UNNAMED:
+        _check_distinct(keys)
+    names = [document_key(tenant, collection, key) for key in keys]
+    by_key = dict(zip(reversed(names), reversed(keys), strict=True))  # the first of equals wins
+    return names, {name: by_key[name] for name in sorted(by_key)}
+
+
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    for i in range(0, len(names), WRITTEN_AT_ONCE):
+        yield names[i : i + WRITTEN_AT_ONCE]
 
 
 def _check_distinct(keys: Iterable[DocumentKey]) -> None:

@@ -54,6 +54,9 @@ EFFECTS: Final = frozenset({Op.INGESTION})
 """Change something outside the query; retried only under an idempotency key."""
 STORE_READS: Final = frozenset({Op.SEARCHING, Op.SQL})
 """Read what an effect at the same engine may have changed."""
+DONE_ONCE: Final = frozenset({Op.EMBEDDING, Op.RERANKING, Op.WEB_SEARCH})
+"""Without chance, and reading nothing that the query's own tenant may change meanwhile: of equal
+ones that are under way at the same time, one is enough."""
 EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})
 
 ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
@@ -127,7 +130,8 @@ class DecodeParams:
     check: JSON schema (as text) that the output is held to in place of `schema`, where somebody
     else says what is wrong with the rest of it. bare: an output that is no JSON is the string
     `field`. keep_thoughts: the reasoning that an output begins with (<think>...</think>) is part
-    of it.
+    of it. choices: texts of which the output is to be one; pattern: a regular expression that all
+    of it is to match. Engines hold the output to these where they can (vLLM); others may not.
     """
 
     max_tokens: int = 256
@@ -144,6 +148,8 @@ class DecodeParams:
     check: str | None = None
     bare: bool = False
     keep_thoughts: bool = False
+    choices: tuple[str, ...] | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

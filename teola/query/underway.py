@@ -342,7 +342,13 @@ def _packed(job: Job) -> tuple[str, list[Path]]:
     }
     passes = ",".join(one.name for one in job.passes) or "none"
     return Body(
-        inputs=inputs, overrides=dict(job.overrides), passes=passes, session=job.session
+        inputs=inputs,
+        overrides=dict(job.overrides),
+        passes=passes,
+        session=job.session,
+        finish_by_s=job.finish_by_s,
+        most_tokens=job.most_tokens,
+        most_cost=job.most_cost,
     ).packed()
 
 

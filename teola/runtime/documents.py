@@ -13,6 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -51,6 +52,8 @@ SHOWN: Final = 80
 """Characters of a path that an error repeats."""
 KINDS: Final = 8
 """Kinds of files that a line about those passed over names."""
+READ_AT_ONCE: Final = 64
+"""Documents whose bytes one call of a thread reads: a task for each would hold the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,22 +321,11 @@ class Preparer:
 
     async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
         pipeline = f"{self._documents.pipeline(splitting)}/{self._embedder.identity}"
-        _check_names(given)
-        prints = await asyncio.gather(
-            *(self._loader.call(self._documents.fingerprint, source) for source in given)
+        slices = (given[i : i + READ_AT_ONCE] for i in range(0, len(given), READ_AT_ONCE))
+        found = await asyncio.gather(
+            *(self._loader.call(_keys_of, part, self._documents, pipeline) for part in slices)
         )
-        return [
-            DocumentKey(
-                print_.sha256,
-                pipeline,
-                source.name,
-                source.metadata,
-                print_.reading,
-                source.origin,
-                source.replace,
-            )
-            for source, print_ in zip(given, prints, strict=True)
-        ]
+        return list(chain.from_iterable(found))
 
     async def _split(
         self, given: Sequence[Source], claims: Sequence[Claim], splitting: Splitting, tenant: str
@@ -361,12 +353,18 @@ class Preparer:
         return chunks, owned, hidden
 
 
-def _check_names(given: Iterable[Source]) -> None:
+def _keys_of(given: Iterable[Source], documents: Loader, pipeline: str) -> list[DocumentKey]:
+    keys: list[DocumentKey] = []
     for source in given:
         if readable(source.name) != source.name:
             raise DocumentError(
                 f"the file name {readable(source.name)!r} is not UTF-8; rename the file"
             )
+        print_ = documents.fingerprint(source)
+        read, origin = print_.reading, source.origin
+        named = source.name, source.metadata
+        keys.append(DocumentKey(print_.sha256, pipeline, *named, read, origin, source.replace))
+    return keys
 
 
 def estimates(embedder: Engine) -> bool:

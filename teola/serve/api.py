@@ -16,6 +16,7 @@ from teola.app import App
 from teola.errors import UnknownName
 from teola.graph import Graph, render
 from teola.runtime.observe.trace import Trace
+from teola.serve.access.auth import paid_by
 from teola.serve.board import Board, Entry
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.intake.query_request import QueryRequest, asked
@@ -132,7 +133,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         await check_schemas(wanted.overrides)
         if wanted.mode == "background" and service.background is not None:
             return await service.background.accept(request, app, chosen, wanted, upload)
-        spec, how = wanted.ask(tenant(request)), wanted.mode
+        spec, how = paid_by(request, wanted.ask(tenant(request))), wanted.mode
         entry = service.board.start(chosen, spec, mode=how, cleanup=upload.remove)
     except BaseException:
         upload.remove()

@@ -61,7 +61,7 @@ def test_as_long_as_nothing_is_known_nothing_waits(app: str) -> None:
 @catches(
     "plan-waits-on-guess",
     "plans have times although those of some engines are not known",
-    edited(Plan._estimates, "not self._timed(profile)", "False"),
+    edited(Plan._estimates, "not estimate.timed(self.graph, profile)", "False"),
     edited(EngineProfile.untimed, "step=UNTIMED,", ""),
 )
 def test_nor_does_anything_wait_under_more_load() -> None:
