@@ -167,7 +167,9 @@ class ByHand:
             result = {}
             if read["sql_text"]:
                 result = await asyncio.to_thread(self._run, place, read["sql_text"])
-            turn = attempts.judge(read["statement"], result, tried, asked, start["started"])
+            turn = attempts.judge(
+                read["statement"], result, tried, asked, start["started"], start[f"style_{n}"]
+            )
             tried, attempt = turn["tried"], turn["attempt"]
             if turn["verdict"] == "done":
                 break
