@@ -144,8 +144,8 @@ class Grows(Protocol[G]):
         """End a run from outside."""
         ...
 
-    def turned(self, query: G, component: str, count: int) -> None:
-        """A component of a query has grown so many of the parts that it repeats."""
+    def turned(self, app: str, component: str, count: int) -> None:
+        """A component of an application has grown so many of the parts that it repeats."""
         ...
 
     def growth(self, query: G, i: int) -> Growth:
@@ -343,7 +343,7 @@ class Parts(Generic[GrownQuery]):
         query.growing.pop(i, None)
         self._close(growing)
         self._expect(growing, growing.turns, now)
-        self._driver.turned(query, growing.component, growing.turns)
+        self._driver.turned(query.run.asker.app, growing.component, growing.turns)
         query.trace.remark(growing.component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)

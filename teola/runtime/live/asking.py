@@ -93,7 +93,7 @@ class Asking:
             output=call.decode.max_tokens,
         )
         most = windows(len(live.core.queues[call.engine].instances))
-        run = RowRun(id, specs, asker, began=now, most=most)
+        run = RowRun(id, specs, asker, began=now, deadline=deadline, most=most)
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:

@@ -310,7 +310,8 @@ class AskingRows:
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            stream = stream_of(model, self._call(asked, row, one.work.priority)).thing
+            closing: Any = stream_of(model, self._call(asked, row, one.work.priority))
+            stream = closing.thing
             try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):
