@@ -115,6 +115,11 @@ class ServerTable(_Table):
         description="How much of what primitives read and gave is kept with a query, in memory: "
         "off; small, 2 KiB of each value; all, 64 KiB; 8 MiB a query.",
     )
+    log_provider_messages: bool = Field(
+        default=False,
+        description="Whether the log of a query that failed has what a model's server said of it "
+        "in words, which may quote prompts.",
+    )
     own_calls_s: float = Field(
         default=OWN_CALLS_S,
         gt=0,
@@ -221,6 +226,16 @@ class EngineTable(_Table):
         default=None,
         description="Whether it is measured when it starts, if nothing is remembered of it; else "
         "only if it runs on this machine, since calls of servers by URL cost money.",
+    )
+    overdue: float | None = Field(
+        default=None,
+        description="Of language models: a call without a first token is ended there and goes "
+        "elsewhere after so many times what was expected; else 8, and once 50 have come twice "
+        "what one in a hundred needs.",
+    )
+    overdue_s: float | None = Field(
+        default=None,
+        description="Not before so many seconds; else 5, or 60 where no time is known.",
     )
 
 
@@ -498,6 +513,8 @@ max_client_tool_characters = 65536
 # How much of what primitives read and gave is kept in memory with a query, for people who look at
 # it later: "off", "small" (2 KiB of each value) or "all" (64 KiB); 8 MiB a query.
 keep_values = "small"
+# What model servers say in words is told to whoever asked, and not logged: it may quote prompts.
+log_provider_messages = false
 # What agents did beside calls that they left to their clients is kept so long, in seconds since its
 # last use; of one tenant for so many answers, with so many bytes in all.
 own_calls_s = 3600

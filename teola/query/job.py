@@ -99,7 +99,8 @@ class Job:
         self.finish_by_s = checked_objective(ask.finish_by_s, ask.deadline_s)
         self.deadline_s, self.bounds, self.session = ask.deadline_s, ask.bounds, ask.session
         self.asked, self.most_tokens, self.most_cost = ask.asked, ask.most_tokens, ask.most_cost
-        check_bounds(ask.most_tokens, ask.most_cost, "most_tokens", "most_cost")
+        if ask.most_tokens is not None or ask.most_cost is not None:
+            check_bounds(ask.most_tokens, ask.most_cost, "most_tokens", "most_cost")
         self.secrets = Secrets(ask.secrets) if ask.secrets else OF_NONE
         self.runtime = app.home
         self.budget = self._budget(ask)
@@ -254,7 +255,7 @@ class Job:
                 steps=self.steps,
                 secrets=self.secrets,
                 values=room_for(self.runtime.keep_values, self.secrets),
-                answers=Answers(self.id.encode("utf-8", "surrogatepass")[:64]),
+                answers=Answers(self.id),
                 shares_s=self.app.shares_answers_s if self.app.shares_answers else 0.0,
             )
         around = self.caller.query

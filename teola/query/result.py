@@ -118,6 +118,12 @@ class Result:
         return self.trace.objective if self.trace is not None else None
 
     @property
+    def finish_reasons(self) -> Mapping[str, str]:
+        """Why the text of each output ended that a language model wrote, by name, in the words of
+        its engine: `stop`, `length`, `refusal`. Known of a query that ended in this process."""
+        return self.trace.finish_reasons if self.trace is not None else {}
+
+    @property
     def usage(self) -> QueryUsage:
         """What it took of its engines, with its parts and the queries inside it."""
         return usage_of(self.trace) if self.trace is not None else QueryUsage()

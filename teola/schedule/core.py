@@ -177,6 +177,7 @@ class Core:
             run.behind_s,
             run.longer_s,
             run.admitted,
+            run.deadline,
             command.fused_tokens,
         )
         if rows is not None:

@@ -94,6 +94,13 @@ class Expected:
 
 
 @dataclass(slots=True)
+class Postponed:
+    """The query's deadline is `by_s` later: so long nothing could go on before people answered."""
+
+    by_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -544,6 +551,7 @@ RunEvent = (
     | Again
     | Known
     | Expected
+    | Postponed
     | Cancelled
     | DeadlineReached
     | RowsCame

@@ -70,6 +70,7 @@ from teola.schedule.events import (
     Joined,
     Measure,
     Outcome,
+    Postponed,
     QueueEvent,
     RowsOver,
     SetTimer,
@@ -248,9 +249,13 @@ class Live(Driver[LiveQuery]):
         return query
 
     def _enter(self, query: LiveQuery) -> None:
+        query.postponed = self._postponed
         recalling(query)
         if query.terms.people is not None:
             query.terms.people.queries.add(query)
+
+    def _postponed(self, query: LiveQuery, by_s: float) -> None:
+        self.tell(query.id, Postponed(by_s), self.loop.time())
 
     def unask(self, query: LiveQuery, i: int) -> None:
         if query.terms.people is not None:
@@ -272,6 +277,7 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        query.trace.finish_reasons = query.finish_reasons()
         if command.state is not State.OK:
             for i in query.trace.open:
                 query.store.keep_pieces(i)
@@ -593,6 +599,7 @@ class Live(Driver[LiveQuery]):
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
         answer = query.answers.pop(i, None)
         if answer is None:
+            self.paying.recalled(query, i)
             self._controls.recall(query, i, now)
             return
         query.trace.shares(i)

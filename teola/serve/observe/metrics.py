@@ -262,17 +262,28 @@ class _Instances(Collector):
         restarts = CounterMetricFamily(
             "teola_instance_restarts", "Times it was started anew.", labels=labels
         )
+        refusals = CounterMetricFamily(
+            "teola_instance_refusals", "Calls that its server did not take.", labels=labels
+        )
+        limited = CounterMetricFamily(
+            "teola_limited_seconds",
+            "For which work waited because no server of it took any.",
+            labels=["engine"],
+        )
         now = self._runtime.loop.time()
         for name, queue in self._runtime.live.core.queues.items():
+            limited.add_metric((name,), queue.instances.limited_s(now))
             for i, instance in enumerate(queue.instances):
                 where = (name, str(i))
+                if instance.quota is not None:
+                    refusals.add_metric(where, instance.quota.refusals)
                 busy.add_metric(where, instance.entries)
                 up.add_metric(where, float(instance.usable(now)))
                 if instance.free is not None:
                     free.add_metric(where, max(0, instance.free))
                 ejections.add_metric(where, instance.ejections)
                 restarts.add_metric(where, instance.restarts)
-        yield from (busy, up, free, ejections, restarts)
+        yield from (busy, up, free, ejections, restarts, refusals, limited)
         yield from self._kept()
 
     def _kept(self) -> Iterable[Metric]:
