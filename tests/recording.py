@@ -251,6 +251,7 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
         [instance.limits for instance in queue.instances],
         batching_policies.make(batching),
         routing_policies.make(routing),
+        list(queue.placing.profiles),
     )
     found.overdue = Overdue() if queue.overdue is not None else None
     return found

@@ -260,10 +260,11 @@ class Parts(Generic[GrownQuery]):
         if finish.state in (State.OK, State.PARTIAL):
             for component, cause in zip(finish.missing, finish.reasons, strict=True):
                 growing.missing.setdefault(component, cause)
-            growth = growing.growth
-            if isinstance(growth, StopsShort) and any(map(_is_spent, finish.reasons)):
-                self._follow(growing, partial(growth.stopped, key), now)
-                return
+            if finish.reasons and any(map(_is_spent, finish.reasons)):
+                growth = growing.growth
+                if isinstance(growth, StopsShort):
+                    self._follow(growing, partial(growth.stopped, key), now)
+                    return
             self._follow(growing, partial(self._gave, growing, key, outputs), now)
         else:
             why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")

@@ -11,10 +11,12 @@ room to calls that are no rows. The source is read as fast as the engine answers
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
+from teola.engine import EngineKind, EngineSpec
+from teola.errors import InputError, QueryCancelled, UnknownName
 from teola.graph import DecodeParams
 
 RowPriority = Literal["rows", "interactive"]
@@ -98,9 +100,32 @@ class RowsHandle:
 
     def result(self, timeout: float | None = None) -> RowsEnd:
         """Wait until it has ended and all answers were given. timeout: in seconds (None: as long as
-        it takes). Raises TimeoutError, while it goes on, and what `on_answers` raised."""
-        return self._done.result(timeout)
+        it takes). Raises TimeoutError, while it goes on, what `on_answers` raised, and
+        QueryCancelled if its runtime was closed meanwhile."""
+        try:
+            return self._done.result(timeout)
+        except CancelledError:
+            raise QueryCancelled("the runtime was closed before all rows had ended") from None
 
     def cancel(self) -> None:
         """End it: nothing more is asked, and what is under way is stopped. `result` tells then."""
         self._cancel()
+
+
+def check_rows(call: RowsCall, spec: EngineSpec, priority: str, deadline_s: float | None) -> None:
+    """Raise InputError or UnknownName if rows cannot be asked so. spec: of the engine."""
+    if not isinstance(call.instruction, str):
+        raise InputError(f"the instruction of rows must be a text, not {call.instruction!r}")
+    if not isinstance(call.decode, DecodeParams):
+        raise InputError(f"decode must be DecodeParams, not {call.decode!r}")
+    if call.decode.items is not None or call.decode.parser is not None:
+        raise InputError("a row has one answer: leave `items` and `parser` out of its DecodeParams")
+    if spec.kind is not EngineKind.LLM:
+        raise InputError(
+            f"rows are asked of a language model, and engine {call.engine!r} is of the kind "
+            f"{spec.kind.value}: name another engine"
+        )
+    if priority not in (known := get_args(RowPriority)):
+        raise UnknownName("priority", priority, known, "ask_rows")
+    if deadline_s is not None and not deadline_s > 0:
+        raise InputError(f"deadline_s must be seconds above 0, got {deadline_s!r}")

@@ -23,7 +23,16 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_effect, retries
+from teola.graph.ops import (
+    CONTROL,
+    DECODES,
+    DONE_ONCE,
+    GROUP_HEADS,
+    PREFILLS,
+    Op,
+    has_effect,
+    retries,
+)
 from teola.graph.primitive import refs_of
 from teola.habit import Habit
 from teola.passes import Optimised, estimate
@@ -265,7 +274,7 @@ class Plan:
                 members=self.members[i],
                 retries=retries(p.op, p.params),
                 estimate=estimates[i],
-                measured=p.batchable or p.op in PREFILLS,
+                measured=p.batchable or p.op in PREFILLS or p.op in DONE_ONCE,
                 item_tokens=self._tokens(p) // max(1, p.items) if p.op is Op.EMBEDDING else 0,
                 planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
                 planned_output=self._output(i),

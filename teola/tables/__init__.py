@@ -39,13 +39,16 @@ _made = 0
 
 
 def read(path: str | Path, table: str | None = None, *, name: str | None = None) -> Relation:
-    """A file as a relation: .parquet, .csv, .tsv, .jsonl, a table of a .duckdb or SQLite file, or of
-    a PostgreSQL server by its address. table: of a database. Raises InputError."""
+    """A file as a relation: .parquet, .csv, .tsv, .jsonl, a table of a .duckdb or SQLite file, or
+    of a PostgreSQL server by its address. table: of a database. Raises InputError."""
     return _relation(source_of(path, table), name)
 
 
 def table(value: Any, *, name: str | None = None) -> Relation:
-    """Anything with `__arrow_c_stream__` as a relation: Arrow, Polars, pandas. Raises InputError."""
+    """Anything with `__arrow_c_stream__` as a relation: Arrow, Polars, pandas.
+
+    Raises InputError.
+    """
     if not hasattr(value, "__arrow_c_stream__"):
         raise InputError(
             f"a table must have __arrow_c_stream__ (pyarrow, Polars, pandas 2.2 and newer), not "

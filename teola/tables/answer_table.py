@@ -56,18 +56,20 @@ _lock = threading.Lock()
 class AnswerTable:
     """The answers that a run reads and writes, on its connection.
 
-    path: of the file; None: nothing outlives the run. Raises InputError where the file is another
-    version's, somebody else's, or none.
+    path: of the file; None: nothing outlives the run. name: that it has on the connection. Raises
+    InputError where the file is another version's, somebody else's, or none.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, path: Path | None) -> None:
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, path: Path | None, name: str = "teola_kept"
+    ) -> None:
         self.con, self.path = con, path
-        self.schema = "teola_answers" if path is not None else "memory.main"
-        if path is None:
-            self.schema = _schema_of(con)
+        self.schema = name if path is not None else _schema_of(con)
         self.answers = f"{self.schema}.{'answers' if path else 'teola_answers'}"
         self.operators = f"{self.schema}.{'operators' if path else 'teola_operators'}"
+        self.runs = f"{self.schema}.{'runs' if path else 'teola_runs'}"
         self._attached = False
+        self._since = datetime.now(UTC).replace(tzinfo=None)
         if path is not None:
             self._attach(path)
         else:
@@ -92,7 +94,7 @@ class AnswerTable:
                 path.unlink()
             before = os.umask(0o077)
             try:
-                self.con.execute(f"ATTACH {literal(full)} AS teola_answers")
+                self.con.execute(f"ATTACH {literal(full)} AS {self.schema}")
             finally:
                 os.umask(before)
             self._attached = True
@@ -113,19 +115,18 @@ class AnswerTable:
         names = {
             row[0]
             for row in self.con.execute(
-                "SELECT table_name FROM duckdb_tables() WHERE database_name = 'teola_answers'"
+                "SELECT table_name FROM duckdb_tables() WHERE database_name = ?",
+                [self.schema],
             ).fetchall()
         }
         if not names:
             self._create()
-            self.con.execute(
-                f"CREATE TABLE teola_answers.about AS SELECT {VERSION} AS version, 'teola' AS made_by"
-            )
-            self.con.execute("CHECKPOINT teola_answers")
+            self.con.execute(f"CREATE TABLE {self.schema}.about AS SELECT {VERSION} AS version")
+            self.con.execute(f"CHECKPOINT {self.schema}")
             return
-        if not {"about", "answers", "operators"} <= names:
+        if not {"about", "answers", "operators", "runs"} <= names:
             raise InputError(f"{path} holds other tables: give a file of its own to --answers")
-        found = self.con.execute("SELECT version FROM teola_answers.about").fetchall()
+        found = self.con.execute(f"SELECT version FROM {self.schema}.about").fetchall()
         if found != [(VERSION,)]:
             raise InputError(
                 f"the answers file {path} is of version {found[0][0] if found else '?'}, this is "
@@ -141,6 +142,9 @@ class AnswerTable:
         self.con.execute(
             f"CREATE TABLE {self.operators} (operator VARCHAR NOT NULL, model VARCHAR, "
             "instruction VARCHAR)"
+        )
+        self.con.execute(
+            f"CREATE TABLE {self.runs} (model VARCHAR NOT NULL, asked BIGINT, seconds DOUBLE)"
         )
 
     def know(self, operator: Operator) -> None:
@@ -176,14 +180,28 @@ class AnswerTable:
 
     def known(self, operator: str, keys: str, *, failed: bool) -> str:
         """SQL of the answers for the column `key` of table `keys`, one for each. failed: also
-        those that are errors."""
-        only = "" if failed else " AND a.error IS NULL"
+        those that are errors and were kept before this run."""
+        now = f"(a.error IS NULL OR a.asked_at >= TIMESTAMP '{self._since}')"
+        only = "" if failed else f" AND {now}"
         return (
             f"SELECT a.key, arg_max(a.value, a.asked_at) FILTER (WHERE a.error IS NULL) AS value, "
-            "CASE WHEN bool_and(a.error IS NOT NULL) THEN arg_max(a.error, a.asked_at) END AS error "
+            "CASE WHEN bool_and(a.error IS NOT NULL) THEN arg_max(a.error, a.asked_at) END "
+            "AS error "
             f"FROM {self.answers} a WHERE a.operator = {literal(operator)}{only} "
             f"AND a.key IN (SELECT key FROM {keys}) GROUP BY a.key"
         )
+
+    def ran(self, model: str, asked: int, seconds: float) -> None:
+        """Note how long a model took, for estimates."""
+        self.con.execute(f"INSERT INTO {self.runs} VALUES ($1, $2, $3)", [model, asked, seconds])
+
+    def seconds_of(self, model: str, rows: int) -> float | None:
+        """How long a model would take for rows, by how long it took; None: it never ran."""
+        ((found,),) = self.con.execute(
+            f"SELECT sum(seconds) / nullif(sum(asked), 0) FROM {self.runs} WHERE model = $1",
+            [model],
+        ).fetchall()
+        return None if found is None else round(float(found) * rows, 3)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -191,7 +209,7 @@ class AnswerTable:
             return
         if self._attached:
             with contextlib.suppress(Exception):
-                self.con.execute("DETACH teola_answers")
+                self.con.execute(f"DETACH {self.schema}")
             self._attached = False
         with _lock:
             _open.pop(str(self.path.absolute()), None)

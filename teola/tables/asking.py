@@ -1,6 +1,7 @@
 """Asking a call for the rows of a table, and what comes back as columns.
 
-    DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers -> joined back
+    DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers
+    -> joined back
 
 DuckDB makes the prompts' texts, their keys and their order, out of core. Rows stream from a second
 connection, as fast as the engine answers, and answers are written as they come. So a run that is
@@ -20,9 +21,10 @@ from teola.errors import reason_of
 from teola.graph import DecodeParams
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
 from teola.tables.answer_table import Answer, AnswerTable, Operator
-from teola.tables.extract import extractor
+from teola.tables.extract import enforceable, extractor, shown
 from teola.tables.limits import Spent, Stopped
 from teola.tables.llm_call import TEXT, LlmCall
+from teola.tables.orders import ColumnOrder, Orders
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.steps import ROW, Ask
 
@@ -33,6 +35,8 @@ BATCH: Final = 8192
 """Answers that are written together."""
 BEHIND_S: Final = 1.0
 """How long an answer may wait to be written."""
+LEAST_WARMED: Final = 64
+"""Rows from which on the first one is asked alone, before the others."""
 READ: Final = 2048
 """Rows that are read at a time."""
 CHARACTERS_A_TOKEN: Final = 2.0
@@ -78,7 +82,7 @@ class Stage:
 @dataclass(slots=True)
 class Asker:
     """Asks the calls of one run. model_of: the identity of a call's model. engine_of: its engine.
-    progress: is told a stage as it goes on."""
+    progress: is told a stage as it goes on: rows to ask, those that ended, and the failed ones."""
 
     con: duckdb.DuckDBPyConnection
     answers: AnswerTable
@@ -86,7 +90,7 @@ class Asker:
     spent: Spent
     passes: frozenset[str]
     model_of: Callable[[LlmCall], str]
-    progress: Callable[[Stage, int], None] | None = None
+    progress: Callable[[Stage, int, int, int], None] | None = None
     stages: list[Stage] = field(default_factory=list)
     closed: bool = False
     """Nothing more is asked: rows go whose answers are not known."""
@@ -119,9 +123,7 @@ class Asker:
             return []
         listed = ", ".join(f"{one} AS f{at}" for at, one in enumerate(ask.fields))
         rows = self.con.execute(f"DESCRIBE SELECT {listed} FROM {ask.table}").fetchall()
-        return [
-            canonical(f"({one})", row[1]) for one, row in zip(ask.fields, rows, strict=True)
-        ]
+        return [canonical(f"({one})", row[1]) for one, row in zip(ask.fields, rows, strict=True)]
 
     def _key(self, ask: Ask, operator: Operator, alone: bool) -> None:
         """The table gets the key of each row's question; no key where it is not asked."""
@@ -131,7 +133,8 @@ class Asker:
         key = key_of(operator.digest, ask.call.names, names, ROW if alone else "")
         guard = f"WHERE {ask.guard}" if ask.guard else ""
         self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_asked AS SELECT {', '.join([ROW, f'{key} AS key', *names])} "
+            "CREATE OR REPLACE TABLE teola_asked AS "
+            f"SELECT {', '.join([ROW, f'{key} AS key', *names])} "
             f"FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})"
         )
 
@@ -159,9 +162,28 @@ class Asker:
         if todo == 0 or self.closed:
             return
         self.answers.know(operator)
+        began = time.monotonic()
         asked = _Asked(self, ask.call, stage, operator, todo)
-        order = list(range(len(ask.fields)))
-        asked.go(self._rows_sql(ask.call, order))
+        order = self.order(ask.call)
+        stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
+        if "warm" in self.passes and todo >= LEAST_WARMED:
+            # The first batch would compute the instruction as often as it has rows.
+            asked.go(self._rows_sql(ask.call, order.positions), most=1)
+        if asked.exceeded is None:
+            asked.go(self._rows_sql(ask.call, order.positions))
+        self.answers.ran(operator.model, stage.asked, time.monotonic() - began)
+
+    def order(self, call: LlmCall) -> ColumnOrder:
+        """The order of a call's fields, for what `_gather` found."""
+        written = tuple(range(len(call.names)))
+        if len(written) < 2:
+            return ColumnOrder(written, 0.0, "there is one order only")
+        if call.fixed_order:
+            return ColumnOrder(written, 0.0, "fixed_order")
+        if "columns" not in self.passes or "sort" not in self.passes:
+            return ColumnOrder(written, 0.0, "as written: the pass is off")
+        where = "WHERE key NOT IN (SELECT key FROM teola_known)"
+        return Orders(self.con, "teola_inputs", where, call.names, len(call.prompt)).best()
 
     def _rows_sql(self, call: LlmCall, order: Sequence[int]) -> str:
         """SQL of the rows to ask in order: key, text, and a number that changes with the first
@@ -199,7 +221,8 @@ class Asker:
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, {value} AS {ask.value}, "
             f"a.error AS {ask.error} FROM {ask.table} b "
-            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} LEFT JOIN teola_known a ON a.key = k.key "
+            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
+            "LEFT JOIN teola_known a ON a.key = k.key "
             f"{'WHERE k.key IS NULL OR a.key IS NOT NULL ' if self.closed else ''}ORDER BY b.{ROW}"
         )
         self.con.execute(f"DROP TABLE {ask.table}")
@@ -226,10 +249,18 @@ class _Asked:
         self.todo = todo
         self.extract = extractor(call)
         self.keys: dict[int, str] = {}
+        self.warmed: set[str] = set()
         self.came: queue.SimpleQueue[Sequence[RowAnswer]] = queue.SimpleQueue()
         self.first_error: str | None = None
+        self.over = self.failures = 0
 
-    def go(self, sql: str) -> None:
+    @property
+    def exceeded(self) -> str | None:
+        """The budget that nothing more is asked for."""
+        return self.asker.spent.exceeded
+
+    def go(self, sql: str, most: int | None = None) -> None:
+        """Ask rows, the first `most`. Raises Stopped."""
         asker, spent = self.asker, self.asker.spent
         cursor = asker.con.cursor()
         handle: RowsHandle | None = None
@@ -237,7 +268,7 @@ class _Asked:
         try:
             handle = asker.ask_rows(
                 RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call)),
-                self._rows(cursor, sql),
+                self._rows(cursor, sql, most),
                 self.came.put,
                 deadline_s=spent.left_s(),
             )
@@ -254,7 +285,9 @@ class _Asked:
         if stopped is not None:
             raise stopped
         if end.state == "deadline":
-            raise Stopped("deadline", f"the deadline of {spent.limits.deadline_s or 0:g} s has passed")
+            raise Stopped(
+                "deadline", f"the deadline of {spent.limits.deadline_s or 0:g} s has passed"
+            )
         if end.state == "cancelled":
             raise Stopped("cancelled", "the query was cancelled")
         if end.state == "failed":
@@ -263,19 +296,26 @@ class _Asked:
         if spent.exceeded is not None:
             raise Stopped("partial", f"{spent.exceeded} is reached")
 
-    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Row]:
+    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str, left: int | None) -> Iterator[Row]:
         spent, most = self.asker.spent, self.call.max_tokens
         before: int | None = None
         prefix = len(self.call.prompt)
         for batch in cursor.sql(sql).to_arrow_reader(READ):
             keys, texts, opens = (column.to_pylist() for column in batch.columns)
             for key, text, first in zip(keys, texts, opens, strict=True):
+                if key in self.warmed:
+                    continue
+                if left == 0:
+                    return
+                left = left - 1 if left is not None else None
                 id = self.asker.next_id()
                 tokens = int((prefix + len(text)) / CHARACTERS_A_TOKEN) + 1
                 if not spent.admit(id, tokens, most):
                     return
                 self.keys[id] = key
                 self.stage.asked += 1
+                if left is not None:
+                    self.warmed.add(key)
                 yield Row(id, text, first != before)
                 before = first
 
@@ -338,6 +378,8 @@ class _Asked:
             value = extract(text) if text is not None else None
             rows.append(Answer(self.keys.pop(id), value, error, prompt, cached, generated))
             failed = error is not None
+            self.over += 1
+            self.failures += failed
             if failed and self.first_error is None:
                 self.first_error = error
             stage.prompt_tokens += prompt
@@ -346,7 +388,7 @@ class _Asked:
             spent.ended(id, failed, prompt, cached or 0, generated or 0)
         self.asker.answers.add(self.operator.digest, rows)
         if self.asker.progress is not None:
-            self.asker.progress(stage, self.todo)
+            self.asker.progress(stage, self.todo, self.over, self.failures)
 
 
 def ended(handle: RowsHandle) -> bool:
@@ -361,7 +403,11 @@ def ended(handle: RowsHandle) -> bool:
 def decode_of(call: LlmCall) -> DecodeParams:
     """How a call's answers are generated."""
     return DecodeParams(
-        max_tokens=call.max_tokens, temperature=call.temperature, schema=call.schema
+        max_tokens=call.max_tokens,
+        temperature=call.temperature,
+        schema=call.schema,
+        choices=tuple(map(shown, call.choices)) if call.choices else None,
+        pattern=enforceable(call.pattern) if call.pattern else None,
     )
 
 

@@ -2,7 +2,8 @@
 
     base := row id + the columns that anything later reads, FROM and JOIN, conjuncts without calls
     conjuncts with calls, cheapest first: ask; rows go for which one is not true
-    calls of rows become columns of base; so GROUP BY, DISTINCT, ORDER BY and windows work as they are
+    calls of rows become columns of base; so GROUP BY, DISTINCT, ORDER BY and windows work as they
+    are
     calls over groups, or over windows' values: those become a base of their own, then as before
     DuckDB runs the block that is left
 
@@ -28,6 +29,7 @@ from teola.tables.steps import ROW, Base, Conjunct, Filter
 
 if TYPE_CHECKING:
     from teola.tables.cutter import Cutter
+
 
 class Block:
     """One block and how it is cut. Use it once."""
@@ -111,7 +113,7 @@ class Block:
         self.aliases: dict[str, exp.Expr] = {}
         left = list(names)
         selected = self.select.expressions
-        for at, one in enumerate(selected):
+        for one in selected:
             inner = one.this if isinstance(one, exp.Alias) else one
             if self._gives_several(one):
                 count = self._count_of(one)
@@ -167,7 +169,8 @@ class Block:
                     "compute it in a subquery",
                 )
             one.replace(exp.Paren(this=value.copy()))
-        return holder.this
+        found: exp.Expr = holder.this
+        return found
 
     def _inner(self, node: exp.Expr, root: exp.Expr) -> bool:
         above = node.parent
@@ -214,9 +217,9 @@ class Block:
         for node in list(level(copy)):
             if node is copy or node.parent is None:
                 continue
-            top = isinstance(
-                node.parent, (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets)
-            ) or (isinstance(node.parent, exp.Tuple) and not isinstance(node.parent.parent, exp.In))
+            top = isinstance(node.parent, (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets)) or (
+                isinstance(node.parent, exp.Tuple) and not isinstance(node.parent.parent, exp.In)
+            )
             if top and isinstance(node, exp.Literal) and not node.is_string:
                 node.replace(self._positioned(node).node.copy())
         holder = self._plain(copy)
@@ -280,7 +283,8 @@ class Block:
             for name in found.fields:
                 value = exp.Dot(this=value, expression=name.copy())
             one.replace(value)
-        return holder.this
+        found: exp.Expr = holder.this
+        return found
 
     def _make_base(self, early: list[exp.Expr], rest: Rest) -> None:
         texts = self.base.texts or ["0"]

@@ -1,13 +1,13 @@
 """What is left of a block over its base: calls of rows, then groups, windows, order and limit.
 
-    no calls above groups or windows:  answers become columns, and DuckDB runs the rest as it stands
-    calls over groups:    SELECT keys, aggregates FROM base GROUP BY ...     is a base of its own
-    calls over windows:   SELECT *, window functions FROM base QUALIFY ...   is one as well
+no calls above groups or windows:  answers become columns, and DuckDB runs the rest as it stands
+calls over groups:    SELECT keys, aggregates FROM base GROUP BY ...     is a base of its own
+calls over windows:   SELECT *, window functions FROM base QUALIFY ...   is one as well
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -118,7 +118,7 @@ class Rest:
         """SQL of its keys, and of the row's position last."""
         return ", ".join([*(written(one.over(one.node)) for one in self.order), ROW])
 
-    def _aggregates(self, node: exp.Expr) -> Iterable[exp.Expr]:
+    def _aggregates(self, node: exp.Expr) -> Iterator[exp.Expr]:
         return aggregates(node, self.cutter.catalogue)
 
     # --- cutting --------------------------------------------------------------------------
@@ -211,7 +211,9 @@ class Rest:
         found: list[exp.Expr] = []
 
         def walk(node: exp.Expr) -> None:
-            if id(node) in aggregated or (not isinstance(node, exp.Query) and written(node) in keys):
+            if id(node) in aggregated or (
+                not isinstance(node, exp.Query) and written(node) in keys
+            ):
                 found.append(node)
                 return
             for child in node.iter_expressions():
@@ -250,9 +252,7 @@ class Rest:
                 asked.append(after)
             else:
                 units = self._units(before, keys)
-                inside.append(
-                    replaced(before, {id(u): nodes[names[written(u)]] for u in units})
-                )
+                inside.append(replaced(before, {id(u): nodes[names[written(u)]] for u in units}))
         self._step()
         inner = exp.Select(
             expressions=[exp.alias_(node.copy(), name) for name, node in nodes.items()]

@@ -63,6 +63,7 @@ class Catalogue:
 
     def __init__(self, con: duckdb.DuckDBPyConnection, calls: Calls) -> None:
         self.con, self.calls = con, calls
+        self._stars: dict[str, tuple[str, ...]] = {}
 
     def is_aggregate(self, node: exp.Expr) -> bool:
         """Whether a node is a call of an aggregate function, such as count(*)."""
@@ -104,6 +105,13 @@ class Catalogue:
             raise InputError(said(error)) from None
         return tuple(Column(name, type) for name, type, *_ in rows)
 
+    def columns_of(self, alias: str, text: str) -> tuple[str, ...]:
+        """Columns of a source of a FROM. text: the FROM. Raises InputError."""
+        sql = f"SELECT {quoted(alias)}.* {text}"
+        if sql not in self._stars:
+            self._stars[sql] = tuple(one.name for one in self.describe(sql))
+        return self._stars[sql]
+
     def binds(self, tree: exp.Expr) -> bool:
         """Whether a query means something by itself."""
         try:
@@ -127,7 +135,9 @@ class Catalogue:
 
     def prepare(self) -> None:
         """Give the connection what `bindable` writes."""
-        self.con.execute("CREATE OR REPLACE MACRO teola_null_of(x) AS CASE WHEN x IS NULL THEN NULL END")
+        self.con.execute(
+            "CREATE OR REPLACE MACRO teola_null_of(x) AS CASE WHEN x IS NULL THEN NULL END"
+        )
 
 
 def _without_stars(fields: list[Any]) -> exp.Expr:

@@ -264,6 +264,7 @@ class Cutter:
                 self.calls.sql,
                 "name the columns",
             )
+        assert join is not None
         join.pop()
         for one in list(select.find_all(exp.Column)):
             qualified = one.table.lower() == alias.lower() if one.table else True

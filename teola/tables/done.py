@@ -52,7 +52,8 @@ class Done:
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows, as Python values."""
-        return self._cursor().execute(self._sql).fetchall()
+        found: list[tuple[Any, ...]] = self._cursor().execute(self._sql).fetchall()
+        return found
 
     def arrow(self) -> pa.Table:
         """All rows, as an Arrow table."""

@@ -1,6 +1,6 @@
 """Expressions over columns of relations, as the API writes them: nodes of a query's tree.
 
-    t.price * 2 > 10        (t.a == "x") & ~t.b.is_null()        llm("Tone?", t.text) == "good"
+t.price * 2 > 10        (t.a == "x") & ~t.b.is_null()        llm("Tone?", t.text) == "good"
 """
 
 from __future__ import annotations

@@ -51,6 +51,14 @@ def shown(choice: Choice) -> str:
     return str(choice).lower() if isinstance(choice, bool) else str(choice)
 
 
+def enforceable(pattern: str) -> str | None:
+    """The pattern as engines can hold an answer to it; None where their grammars have no such
+    thing: the answer is searched for it in any case."""
+    bare = re.sub(r"^(\^|\\b)+|(\$|\\b)+$", "", pattern)
+    unknown = re.search(r"\(\?(?!:)|\\[bBAZz1-9]|[\^$](?![^\[]*\])", bare)
+    return None if unknown or not bare else bare
+
+
 def _choosing(choices: tuple[Choice, ...]) -> Extract:
     texts = [shown(one) for one in choices]
     patterns = [word(one) for one in texts]

@@ -55,7 +55,8 @@ class Asked:
             ask = self._known.get((self.calls.of(one), texts, None))
             if ask is not None:
                 one.replace(column(ask.error if one.this == ERROR else ask.value))
-        return holder.this
+        found: exp.Expr = holder.this
+        return found
 
     def rewritten(self, node: exp.Expr, guard: exp.Expr | None = None) -> exp.Expr:
         """A copy of an expression over columns of the table, with a column for each call."""
@@ -79,11 +80,11 @@ class Asked:
         if isinstance(node, exp.If):
             return self._if(node, guard)
         if isinstance(node, exp.Filter):
-            copy = node.copy()
+            filtered = node.copy()
             condition = self.rewritten(node.expression.this, guard)
-            copy.expression.set("this", condition)
-            copy.set("this", self.rewritten(node.this, both(guard, _is(condition, True))))
-            return copy
+            filtered.expression.set("this", condition)
+            filtered.set("this", self.rewritten(node.this, both(guard, _is(condition, True))))
+            return filtered
         if isinstance(node, exp.Anonymous) and str(node.this).lower() in NULL_CHOICES:
             return self._coalesce(node, guard)
         copy = node.copy()

@@ -19,10 +19,11 @@ LEAST_ERRORS: Final = 10
 @dataclass(frozen=True, slots=True)
 class Limits:
     """on_error: what a row's error is: "null", or "fail": the end of the query. max_errors: rows
-    with errors that a query may have: a number, or a share below 1 of the rows that are asked; None:
-    1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls: prompts
-    that are sent; most_tokens: of prompts and answers. most_cost: in the currency of `price`, which
-    is that of 10^6 tokens of prompts, of cached ones, and of answers. deadline_s: from its start.
+    with errors that a query may have: a number, or a share below 1 of the rows that are asked;
+    None: 1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls:
+    prompts that are sent; most_tokens: of prompts and answers. most_cost: in the currency of
+    `price`, which is that of 10^6 tokens of prompts, of cached ones, and of answers. deadline_s:
+    from its start.
     """
 
     on_error: str = "null"
@@ -52,7 +53,9 @@ class Limits:
         if self.price is not None and not (
             len(self.price) == 3 and all(_number(one) and one >= 0 for one in self.price)
         ):
-            raise InputError("price must be three numbers: of 10^6 prompt, cached and answer tokens")
+            raise InputError(
+                "price must be three numbers: of 10^6 prompt, cached and answer tokens"
+            )
         if self.most_cost is not None and self.price is None:
             raise InputError(
                 "most_cost needs a price: --price IN,CACHED,OUT, what 10^6 tokens cost"

@@ -73,9 +73,7 @@ class LlmCall:
         return sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()[:32]
 
 
-def call_of(
-    instruction: str, options: Mapping[str, Any], names: Sequence[str] = ()
-) -> LlmCall:
+def call_of(instruction: str, options: Mapping[str, Any], names: Sequence[str] = ()) -> LlmCall:
     """A call by its options. Raises InputError."""
     for name in options:
         if name not in OPTIONS:
@@ -120,7 +118,9 @@ def _choices(given: Any) -> tuple[Choice, ...] | None:
         raise InputError(f"{wrong}, not {list(found)!r}")
     if any(isinstance(one, str) and not one.strip() for one in found):
         raise InputError(f"{wrong}: one of them is empty")
-    kinds = {str if isinstance(one, str) else bool if isinstance(one, bool) else float for one in found}
+    kinds = {
+        str if isinstance(one, str) else bool if isinstance(one, bool) else float for one in found
+    }
     if len(kinds) > 1:
         raise InputError(f"{wrong}: all of one kind, not {list(found)!r}")
     if len({str(one).casefold() for one in found}) < len(found):
@@ -193,9 +193,9 @@ def column_type(schema: Any) -> str:
             for name, one in schema["properties"].items()
         )
         return f"STRUCT({', '.join(parts)})"
-    if isinstance(schema, Mapping) and schema.get("enum"):
-        if all(isinstance(one, str) for one in schema["enum"]):
-            return TEXT
+    listed = schema.get("enum") if isinstance(schema, Mapping) else None
+    if listed and all(isinstance(one, str) for one in listed):
+        return TEXT
     return "JSON"
 
 

@@ -1,7 +1,7 @@
 """LLM calls as nodes of a query's tree: written by a user, and as the planner handles them.
 
-    LLM('Tone of {text}?', r.text, choices := ['good', 'bad'])     as it is written
-    teola_llm(3, r.text)                                           call 3 of the query's `Calls`
+LLM('Tone of {text}?', r.text, choices := ['good', 'bad'])     as it is written
+teola_llm(3, r.text)                                           call 3 of the query's `Calls`
 """
 
 from __future__ import annotations
@@ -129,3 +129,13 @@ def _constant(node: exp.Expr, name: str, sql: str) -> Any:
     if isinstance(node, exp.Array):
         return [_constant(one, name, sql) for one in node.expressions]
     raise refused(f"option {name} is no constant", node, sql, "write a value, not an expression")
+
+
+def numbered(tree: exp.Expr, calls: Calls) -> exp.Expr:
+    """A copy in which calls that carry what they ask are those of `calls`."""
+    copy = tree.copy()
+    for node in calls_in(copy):
+        carried = node.meta.get("call")
+        if carried is not None:
+            node.expressions[0].replace(exp.Literal.number(calls.add(carried)))
+    return copy

@@ -69,7 +69,14 @@ def identity_of(runtime: Runtime | None, engine: str | None) -> str:
     config = runtime.configs.get(name)
     if config is None:
         raise UnknownName("model", name, runtime.configs)
-    return _identity(name, config)
+    return named_identity(name, config)
+
+
+def named_identity(engine: str | None, config: Any) -> str:
+    """The identity of the model that a configuration is for."""
+    if not isinstance(config, EngineConfig):
+        config = EngineConfig(config)
+    return _identity(engine or "llm", config)
 
 
 def _identity(name: str, config: EngineConfig) -> str:
@@ -79,9 +86,10 @@ def _identity(name: str, config: EngineConfig) -> str:
         return f"{Path(folder).name}:{_digest(Path(folder))}"
     urls = sorted(str(one.get("url")) for one in [options, *config.pool] if one.get("url"))
     if not urls:
-        kind = config.factory if isinstance(config.factory, str) else config.factory.__qualname__
-        made = json.dumps([kind, options], sort_keys=True, default=repr)
-        return f"{kind}:{hashlib.sha256(made.encode()).hexdigest()[:16]}"
+        made = config.factory
+        kind = made if isinstance(made, str) else getattr(made, "__qualname__", type(made).__name__)
+        said = json.dumps([kind, options], sort_keys=True, default=repr)
+        return f"{kind}:{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     where = f"{options.get('model') or 'model'} at {', '.join(urls)}"
     if where not in _told:
         _told.add(where)

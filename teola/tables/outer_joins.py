@@ -1,10 +1,10 @@
 """Calls in the ON of joins: they go to WHERE, or make the matching pairs first.
 
-    a JOIN b ON p AND LLM(..)         a JOIN b ON p WHERE LLM(..)
-    a LEFT JOIN b ON p AND LLM(..)    l     := a with a number for each row
-                                      pairs := l JOIN b ON p WHERE LLM(..)
-                                      l LEFT JOIN pairs by that number
-    RIGHT JOIN                        the same with the sides changed
+a JOIN b ON p AND LLM(..)         a JOIN b ON p WHERE LLM(..)
+a LEFT JOIN b ON p AND LLM(..)    l     := a with a number for each row
+                                  pairs := l JOIN b ON p WHERE LLM(..)
+                                  l LEFT JOIN pairs by that number
+RIGHT JOIN                        the same with the sides changed
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from teola.tables.catalogue import is_star, written
-from teola.tables.marks import has_call
+from teola.tables.marks import calls_in, has_call
 from teola.tables.places import refused
 from teola.tables.scope import OwnColumns, Scope, from_text, level
 from teola.tables.steps import Made
@@ -35,14 +35,14 @@ def settle_joins(cutter: Cutter, select: exp.Select) -> None:
         _settle(cutter, select, joins, at)
 
 
-def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Expr], at: int) -> None:
+def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Join], at: int) -> None:
     join, sql = joins[at], cutter.calls.sql
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     method = (join.args.get("method") or "").upper()
     if side == "FULL" or kind in ("SEMI", "ANTI") or method:
         raise refused(
             f"a call stands in the ON of a {side or kind or method} join",
-            join,
+            next(calls_in(join)),
             sql,
             "ask it in a subquery before the join",
         )
@@ -67,16 +67,21 @@ def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Expr], at: int) 
 
 
 def _pairs(
-    cutter: Cutter, select: exp.Select, joins: list[exp.Expr], at: int, *, right: bool
+    cutter: Cutter, select: exp.Select, joins: list[exp.Join], at: int, *, right: bool
 ) -> None:
     join, sql = joins[at], cutter.calls.sql
     if any(is_star(one) for root in select.expressions for one in level(root) if not _counted(one)):
-        raise refused("a * beside a call in the ON of an outer join", join, sql, "name the columns")
+        raise refused(
+            "a * beside a call in the ON of an outer join",
+            next(calls_in(join)),
+            sql,
+            "name the columns",
+        )
     sides = {(one.side or "").upper() for one in joins[:at]}
     if right and sides & {"RIGHT", "FULL"}:
         raise refused(
             "a call stands in the ON of a RIGHT join after another one",
-            join,
+            next(calls_in(join)),
             sql,
             "put the joins before it in a subquery",
         )
@@ -101,7 +106,7 @@ def _pairs(
     )
     condition = _renamed(cutter, join.args["on"], kept, names["k"], numbered)
     listed = [f"{text} AS {name}" for text, name in names["o"].values()]
-    pairs = exp.maybe_parse(
+    pairs: exp.Expr = exp.maybe_parse(
         f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + one for one in listed)} FROM x",
         dialect="duckdb",
     )
@@ -152,12 +157,11 @@ def _renamed(
 ) -> exp.Expr:
     holder = exp.Paren(this=node.copy())
     _rename_all(cutter, holder, part, names, table)
-    return holder.this
+    found: exp.Expr = holder.this
+    return found
 
 
-def _rename_all(
-    cutter: Cutter, root: exp.Expr, part: exp.Select, names: Names, table: str
-) -> None:
+def _rename_all(cutter: Cutter, root: exp.Expr, part: exp.Select, names: Names, table: str) -> None:
     own = OwnColumns(cutter.catalogue, Scope(cutter.catalogue, part))
     for node, found in list(own.of(root)):
         name = names[found.key][1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-
 from sqlglot import exp
 
 from teola.errors import InputError
+
 
 def place(node: exp.Expr, sql: str) -> str:
     """` at line 2, column 7`, of a node or the first thing in it that has a place; empty where the

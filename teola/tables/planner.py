@@ -44,7 +44,11 @@ def plan_text(
 ) -> Plan:
     """The plan of a query over tables that the connection has. Raises InputError."""
     tree = read_query(sql, tables)
-    return plan_tree(con, tree, Calls(sql), passes, text=sql)
+    if not _holds_call(tree):
+        # DuckDB reads what was written, and not what sqlglot makes of it.
+        text = sql.strip().rstrip(";")
+        return Plan((), text, Catalogue(con, Calls(sql)).describe(text))
+    return plan_tree(con, tree, Calls(sql), passes)
 
 
 def plan_tree(
@@ -52,9 +56,8 @@ def plan_tree(
     tree: exp.Query,
     calls: Calls,
     passes: frozenset[str] = frozenset(PASSES),
-    text: str = "",
 ) -> Plan:
-    """The plan of a tree. text: what DuckDB runs where it has no call. Raises InputError."""
+    """The plan of a tree. Raises InputError."""
     catalogue = Catalogue(con, calls)
     catalogue.prepare()
     named = _named(tree.copy())
@@ -67,7 +70,7 @@ def plan_tree(
             raise InputError(f"{error}{place(node, calls.sql)}") from None
     columns = catalogue.describe(marked)
     if not has_call(marked):
-        return Plan((), text.strip().rstrip(";") or written(tree), columns)
+        return Plan((), written(tree), columns)
     return Cutter(catalogue, calls, passes).plan(marked, columns)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from teola.tables.limits import Limits, Spent
-from teola.tables.marks import Calls
+from teola.tables.marks import Calls, numbered
 from teola.tables.planner import chosen_passes, plan_text, plan_tree
 from teola.tables.running import RunOptions, price_of, run_plan
 from teola.tables.steps import Plan
@@ -24,9 +24,7 @@ OF_LIMITS = ("on_error", "max_errors", "retry_failed", "most_calls", "most_token
 class Query:
     """query: SQL, or a tree. tables: what it reads, by name. defaults: of `run`."""
 
-    def __init__(
-        self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any
-    ) -> None:
+    def __init__(self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any) -> None:
         self._query, self._tables, self._defaults = query, dict(tables), defaults
 
     def plan(self, workspace: Workspace, passes: Any = None) -> Plan:
@@ -34,8 +32,6 @@ class Query:
         chosen = chosen_passes(passes)
         if isinstance(self._query, str):
             return plan_text(workspace.con, self._query, list(self._tables), chosen)
-        from teola.tables.relation import numbered
-
         calls = Calls()
         tree = numbered(self._query, calls)
         assert isinstance(tree, exp.Query)

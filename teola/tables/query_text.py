@@ -55,9 +55,7 @@ def read_query(sql: str, tables: Collection[str]) -> exp.Query:
     return tree
 
 
-def _check_table(
-    table: exp.Table, known: set[str], tables: Collection[str], sql: str
-) -> None:
+def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql: str) -> None:
     if not isinstance(table.this, exp.Identifier):
         name = str(getattr(table.this, "this", "")) or type(table.this).__name__
         if name.lower() not in SERIES:
@@ -68,9 +66,7 @@ def _check_table(
                 "give files as tables (--table NAME=FILE, or tables={'name': ...})",
             )
         return
-    if table.args.get("db") is None and (
-        table.name.lower() in known or _is_part(table)
-    ):
+    if table.args.get("db") is None and (table.name.lower() in known or _is_part(table)):
         return
     if any(mark in table.name for mark in "./\\*"):
         raise refused(

@@ -16,7 +16,7 @@ from sqlglot import exp
 from teola.errors import InputError, UnknownName
 from teola.tables.catalogue import Catalogue
 from teola.tables.expressions import Expression, held, node_of
-from teola.tables.marks import Calls, calls_in, has_call
+from teola.tables.marks import Calls, has_call, numbered
 from teola.tables.query import Query
 from teola.tables.steps import Column
 from teola.tables.workspace import Workspace
@@ -244,9 +244,7 @@ def _as_source(tree: exp.Select, alias: str) -> exp.Expr:
         table = tree.args["from_"].this.copy()
         table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         return table
-    return exp.Subquery(
-        this=tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias))
-    )
+    return exp.Subquery(this=tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias)))
 
 
 def _of(table: str, name: str) -> exp.Expr:
@@ -256,13 +254,3 @@ def _of(table: str, name: str) -> exp.Expr:
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of two relations."""
     return {**one, **other}
-
-
-def numbered(tree: exp.Expr, calls: Calls) -> exp.Expr:
-    """A copy in which calls that carry what they ask are those of `calls`."""
-    copy = tree.copy()
-    for node in calls_in(copy):
-        carried = node.meta.get("call")
-        if carried is not None:
-            node.expressions[0].replace(exp.Literal.number(calls.add(carried)))
-    return copy

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from teola.data_folder import named_folder, xdg_folder
 from teola.errors import InputError, reason_of
@@ -25,12 +25,8 @@ from teola.tables.steps import Plan
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
 
-if TYPE_CHECKING:
-    from teola.runtime.engines import EngineConfig
-
 Answers = str | Path | Literal[False] | None
 """Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
-Llm = "str | Sequence[str] | EngineConfig | None"
 RESULT: Final = "teola_result"
 OFF: Final = "off"
 
@@ -47,7 +43,7 @@ class RunOptions:
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
     priority: RowPriority = "rows"
-    progress: Callable[[Stage, int], None] | None = None
+    progress: Callable[[Stage, int, int, int], None] | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
 
@@ -56,7 +52,7 @@ def answers_path(given: Answers) -> Path | None:
     """The file that answers are kept in; None: none."""
     if given is False or given == OFF:
         return None
-    if given is None or given is True:
+    if given is None:
         import platformdirs
 
         return (named_folder() or xdg_folder() or platformdirs.user_data_path("teola")) / FILE
@@ -81,8 +77,13 @@ def run_plan(
         names = ", ".join('"{}"'.format(one.name.replace('"', '""')) for one in columns)
         final = f"SELECT * FROM (SELECT {empty}) AS x({names}) LIMIT 0" if columns else "SELECT 1"
     con = workspace.con
-    if out is not None and (stopped is None or plan.rowwise):
-        count = write_result(con, final, out)
+    if out is not None:
+        # Under its own name stands a result only if it is whole.
+        whole = stopped is None
+        count = 0
+        if whole or plan.rowwise:
+            path = out if whole else out.with_stem(f"{out.stem}.partial")
+            count = write_result(con, final, path)
     else:
         con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final}")
         ((count,),) = con.execute(f"SELECT count(*) FROM {RESULT}").fetchall()
@@ -112,12 +113,13 @@ def _run(
     if asker is None:
         return None, plan.final
     executor = Executor(workspace.con, asker)
-    at = 0
+    left = list(plan.steps)
     stopped: Stopped | None = None
     try:
-        for at, step in enumerate(plan.steps):
+        while left:
             asker.spent.check()
-            executor.step(step)
+            executor.step(left[0])
+            del left[0]
     except Stopped as why:
         stopped = why
         if not plan.rowwise:
@@ -125,7 +127,7 @@ def _run(
         # Rows whose answers are known are right; the others go.
         asker.closed = True
         try:
-            for step in plan.steps[at:]:
+            for step in left:
                 executor.step(step)
         except Exception as error:  # noqa: BLE001 - the query has ended; its rows are a bonus
             stopped.add_note(reason_of(error))
@@ -181,7 +183,7 @@ def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
     return ask_rows
 
 
-def price_of(given: str | Sequence[float] | Mapping[str, float] | None) -> tuple[float, ...] | None:
+def price_of(given: str | Sequence[float] | None) -> tuple[float, ...] | None:
     """Three numbers from `IN,CACHED,OUT`. Raises InputError."""
     if given is None:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.catalogue import Catalogue, is_star, quoted, written
+from teola.tables.catalogue import Catalogue, is_star, written
 
 Key = tuple[str, str]
 """Source and column, folded; an empty source: the column that a join by USING makes of two."""
@@ -54,7 +54,7 @@ def from_text(select: exp.Select) -> str:
     parts = [written(select.args["from_"])]
     for join in select.args.get("joins") or ():
         text = written(join).strip()
-        parts.append(text if not text.startswith(",") else text)
+        parts.append(text)
     return " ".join(parts)
 
 
@@ -69,10 +69,10 @@ class Scope:
             if not alias:
                 continue
             try:
-                found = catalogue.describe(f"SELECT {quoted(alias)}.* {text}")
+                found = catalogue.columns_of(alias, text)
             except InputError:
                 continue  # the right side of a semi join, which nothing else can read
-            self.sources.append(Source(alias, tuple(one.name for one in found)))
+            self.sources.append(Source(alias, found))
 
     def owners(self, name: str) -> list[Source]:
         """Sources that have a column."""

@@ -70,9 +70,7 @@ class FileSource:
         try:
             if self.kind == "csv":
                 columns = csv_columns(con, self.path)
-                con.execute(
-                    f"CREATE VIEW {quoted(name)} AS {csv_reader(self.path, columns)}"
-                )
+                con.execute(f"CREATE VIEW {quoted(name)} AS {csv_reader(self.path, columns)}")
             elif self.kind == "duckdb":
                 self._attach(con, name, where)
             else:
@@ -87,9 +85,8 @@ class FileSource:
     def _attach(self, con: duckdb.DuckDBPyConnection, name: str, where: str) -> None:
         alias = f"teola_db_{name}"
         con.execute(f"ATTACH {where} AS {quoted(alias)} (READ_ONLY)")
-        con.execute(
-            f"CREATE VIEW {quoted(name)} AS SELECT * FROM {quoted(alias)}.{quoted(self.table or '')}"
-        )
+        table = f"{quoted(alias)}.{quoted(self.table or '')}"
+        con.execute(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {table}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,9 @@ class SqliteSource:
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """See `Source`."""
         try:
-            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            with closing(
+                sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+            ) as db:
                 cursor = db.execute(f"SELECT * FROM {quoted(self.table)}")
                 _copy(con, name, [one[0] for one in cursor.description], _fetched(cursor))
         except sqlite3.Error as error:
@@ -157,7 +156,9 @@ def _copy(
     made = False
     for batch in batches:
         try:
-            table = pa.table({c: pa.array(v) for c, v in zip(columns, zip(*batch), strict=True)})
+            table = pa.table(
+                {c: pa.array(v) for c, v in zip(columns, zip(*batch, strict=True), strict=True)}
+            )
         except (pa.ArrowException, TypeError) as error:
             raise InputError(f"table {name!r} has a column of several types: {error}") from None
         con.register("teola_rows", table)
@@ -167,7 +168,9 @@ def _copy(
             else:
                 con.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM teola_rows")
         except duckdb.Error as error:
-            raise InputError(f"table {name!r} has a column of several types: {said(error)}") from None
+            raise InputError(
+                f"table {name!r} has a column of several types: {said(error)}"
+            ) from None
         finally:
             con.unregister("teola_rows")
         made = True

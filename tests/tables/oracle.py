@@ -96,9 +96,7 @@ def oracle_rows(con: duckdb.DuckDBPyConnection, sql: str, tables: Sequence[str])
     tree = mark(read_query(sql, tables), calls)
     for node in reversed(list(calls_in(tree))):
         call = calls.of(node)
-        values = [
-            f"coalesce(CAST(({written(one)}) AS VARCHAR), '')" for one in fields_of(node)
-        ]
+        values = [f"coalesce(CAST(({written(one)}) AS VARCHAR), '')" for one in fields_of(node)]
         name = "oracle_error" if node.this == ERROR else "oracle"
         type = "VARCHAR" if node.this == ERROR else call.type
         text = call.instruction.replace("'", "''")

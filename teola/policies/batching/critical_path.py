@@ -37,7 +37,8 @@ once there is room.
 queries before it only if these wait no longer for them, taken together, than is saved for all that
 wait when there is a batch less: `base_s`, for each of them `BEHIND` times, since more come
 meanwhile. Where a batch costs nothing besides its items each query has its own, and where many
-wait, batches are full. Prefills share freely: when they go is decided by the rule before.
+wait, batches are full. They are as full as they can be where a server counts requests. Prefills
+share freely: when they go is decided by the rule before.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -50,15 +51,20 @@ it is still there. It goes while the instance has little to do. Where other quer
 within `QUIET` times what a batch costs, more of them will come: a batch for the piece would make
 them wait, and the rest would be tied to the instance that has it.
 
+Rows of a table wait for nothing, and nothing waits for them: their windows come long after calls by
+the first rule, none of a prefill's costs counts them, and they press no piece that is computed
+ahead.
+
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final
+from typing import ClassVar, Final
 
 from teola.errors import InputError
 from teola.graph import Op
@@ -96,15 +102,10 @@ class CriticalPath:
     """patience: how much waiting may cost for each second that it can save (0: never wait)."""
 
     eager = True
+    tunable: ClassVar[Mapping[str, tuple[float, ...]]] = {"patience": (0.0, 0.5, 1.0, 2.0)}
 
     def __init__(self, patience: float = 1.0) -> None:
-        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
-        if not number or not 0 <= patience < inf:
-            raise InputError(
-                f"batching policy 'critical_path': patience must be a number from 0 on, "
-                f"got {patience!r}"
-            )
-        self.patience = patience
+        self.tune(patience)
         self._lanes: dict[Op | None, dict[int, Heap]] = {}
         self._live = self._entries = 0
         self._coming: list[tuple[float, int, int, Work]] = []
@@ -123,6 +124,16 @@ class CriticalPath:
         self._pressed: dict[int, tuple[str, float, float]] = {}
         """By instance: whose prefill without slack went there last, when, and when one of another
         query did."""
+
+    def tune(self, patience: float) -> None:
+        """From the next choice on."""
+        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
+        if not number or not 0 <= patience < inf:
+            raise InputError(
+                f"batching policy 'critical_path': patience must be a number from 0 on, "
+                f"got {patience!r}"
+            )
+        self.patience = patience
 
     def add(self, work: Work, now: float) -> None:
         estimate = work.spec.estimate
@@ -199,7 +210,7 @@ class CriticalPath:
         self._last = instance, slices[0].work
         if slices[0].work.spec.lane is None:
             for work, _, _ in slices:
-                if _since(work) <= now + SOON_S:
+                if _since(work) <= now + SOON_S and not work.row_tokens:
                     run, at, before = self._pressed.get(instance, ("", -inf, -inf))
                     self._pressed[instance] = work.run, now, before if work.run == run else at
         return slices
@@ -255,7 +266,8 @@ class CriticalPath:
             due = urgent or now == inf or _since(work) <= now
             if not due or work.seq in chosen or not taker.fits(work):
                 continue
-            if work.spec.lane is not None and not self._may_join(work, taker.weight, joined):
+            shares = work.spec.lane is None or taker.slots.rationed
+            if not shares and not self._may_join(work, taker.weight, joined):
                 left_out += 1
                 continue
             before = len(taker.slices)

@@ -11,9 +11,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, cast
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
@@ -22,10 +23,12 @@ from teola.learning import Learner
 from teola.policies.asker import Asker
 from teola.policies.ledger import Reservation
 from teola.policies.work import Size, Work, WorkKey
+from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.accounts import AccountWatch
+from teola.runtime.live.asking_rows import AskingRows, LiveRows
 from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import LiveCall, Lives, call_of, own_copy
 from teola.runtime.live.controls import Controls, recalling
@@ -51,8 +54,10 @@ from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.trace import Trace
 from teola.runtime.outputs import NOTHING, misnumbered
+from teola.runtime.rows import Row, RowsEnd
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     CallEnded,
     Cancelled,
@@ -67,6 +72,7 @@ from teola.schedule.events import (
     Outcome,
     Postponed,
     QueueEvent,
+    RowsOver,
     SetTimer,
     Sized,
     State,
@@ -79,6 +85,25 @@ log = logging.getLogger(__name__)
 ON_ITS_OWN: Final = Terms()
 ROUNDS, ROUNDS_S = 64, 0.002
 """Scheduling rounds in one turn of the loop, which others wait for."""
+
+
+class Listens(Protocol):
+    """Hears of queries."""
+
+    def began(self, id: str, asker: Asker, now: float) -> None:
+        """One was admitted."""
+
+    def ended(self, id: str, trace: Trace, well: bool, now: float) -> None:
+        """One has ended, with an answer or without."""
+
+
+class Landed(NamedTuple):
+    """Items lo to hi of a work have come back."""
+
+    work: Work
+    lo: int
+    hi: int
+    result: EngineResult
 
 
 class Live(Driver[LiveQuery]):
@@ -107,9 +132,16 @@ class Live(Driver[LiveQuery]):
         self.equal = EqualWork()
         self._joinable: dict[WorkKey, LiveCall] = {}
         """Calls under way that equal ones may join."""
+        self._landed: dict[tuple[str, int], list[Landed]] = {}
+        """Slices of works that others may follow which have come back, by engine and batch, until
+        the core knows."""
         self._lives = Lives(self.post, loop.time, self._wrote)
+        self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.listeners: list[Listens] = []
+        """Who hears which queries come and end, besides those inside others."""
+        self.asked_rows = AskingRows(self)
 
     # --- queries --------------------------------------------------------------------------
 
@@ -135,6 +167,9 @@ class Live(Driver[LiveQuery]):
             query.late = partial(self._late, id, DeadlineReached())
             query.timer = self.loop.call_at(context.deadline, query.late)
         self.outermost += not terms.depth
+        if not terms.depth:
+            for listener in self.listeners:
+                listener.began(id, asker, self.loop.time())
         self._enter(query)
         self.begin(query, self.loop.time())
         self.wake()
@@ -144,13 +179,30 @@ class Live(Driver[LiveQuery]):
             self._late(id, Cancelled())
             raise
 
+    async def ask_rows(self, asked: LiveRows) -> RowsEnd:
+        """Ask rows to their end, as far as answers were given. Cancelling this cancels them."""
+        self.outermost += 1
+        if asked.deadline < inf:
+            asked.timer = self.loop.call_at(asked.deadline, self._late, asked.id, DeadlineReached())
+        self.begin_rows(asked, self.loop.time())
+        self.wake()
+        try:
+            return await asked.done
+        except asyncio.CancelledError:
+            self._late(asked.id, Cancelled())
+            raise
+
+    def cancel_rows(self, id: str) -> None:
+        """Nobody wants these rows any more."""
+        self._late(id, Cancelled())
+
     @property
     def busy(self) -> int:
         """Queries in flight that are in no other and do not wait for people."""
         return self.outermost - sum(people.waits for people in self.asking)
 
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
-        if id in self.queries:
+        if id in self.queries or id in self.rows:
             self.end(id, event, self.loop.time())
             self.wake()
 
@@ -160,6 +212,13 @@ class Live(Driver[LiveQuery]):
         for id in runs:
             if (query := self.queries.get(id)) is not None:
                 self._break(_outermost(query), error, now)
+            elif (asked := self.rows.pop(id, None)) is not None:
+                asked.run.state = State.FAILED
+                self._perform(self.core.drop(id, now), now)
+                finish = Finish(id, State.FAILED, Cause(error), ())
+                asked.finished(finish, now)
+                self.rows_ended(asked, finish, now)
+                self.wake()
 
     def _break(self, query: LiveQuery, error: Exception, now: float) -> None:
         """End a query and its parts, of which nothing is certain any more."""
@@ -203,7 +262,11 @@ class Live(Driver[LiveQuery]):
             query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= query.place is None and not query.terms.depth
+        if query.place is None and not query.terms.depth:
+            self.outermost -= 1
+            well = command.state in (State.OK, State.PARTIAL)
+            for listener in self.listeners:
+                listener.ended(query.id, query.trace, well, now)
         query.left_alone()
         if query.terms.people is not None:
             query.terms.people.left(query)
@@ -214,6 +277,7 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        query.trace.finish_reasons = query.finish_reasons()
         if command.state is not State.OK:
             for i in query.trace.open:
                 query.store.keep_pieces(i)
@@ -244,6 +308,7 @@ class Live(Driver[LiveQuery]):
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
+        tasks += self.asked_rows.tasks()
         tasks += self.prefixes.tasks()
         for task in tasks:
             task.cancel()
@@ -258,8 +323,21 @@ class Live(Driver[LiveQuery]):
         if self._tasks or self._batches or self._scheduled:
             self.wake()
         else:
+            self.turn()
+
+    def turn(self) -> None:
+        """Handle what has come in, now, unless that is to be soon anyway."""
+        if not self._scheduled:
             self._scheduled = True
             self._drain()
+
+    def context(self) -> Context:
+        """What a task is to be entered in; a copy."""
+        return self._context.copy()
+
+    def came(self, event: QueueEvent) -> None:
+        """Something has come in, for the next turn of the main loop."""
+        self._inbox.append(event)
 
     def wake(self) -> None:
         if not self._scheduled:
@@ -271,8 +349,12 @@ class Live(Driver[LiveQuery]):
         while inbox:
             event = inbox.popleft()
             handle(event, now)
-            if type(event) is CallEnded and self._joinable:
-                self._joinable.pop((event.run, event.primitive), None)
+            if self._joinable and type(event) is CallEnded:
+                call = self._joinable.get((event.run, event.primitive))
+                if call is not None and call.batch == event.batch:
+                    del self._joinable[event.run, event.primitive]
+            elif self._landed and type(event) is BatchCompleted:
+                self._landed.pop((event.engine, event.batch), None)
 
     def _drain(self) -> None:
         """The main loop, until nothing has come in. What was dispatched may have ended at once, and
@@ -308,8 +390,12 @@ class Live(Driver[LiveQuery]):
         if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
-            for work, _, _ in slices:
-                self._abortable(work, command.batch, self._call(host, command, work))
+            for one in slices:
+                work = one.work
+                if work.row_tokens:
+                    self.asked_rows.begin(host, command, one)
+                else:
+                    self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
             self._abortable(slices[0].work, command.batch, self._batch(host, command))
         else:
@@ -354,7 +440,7 @@ class Live(Driver[LiveQuery]):
         outcomes = [
             outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
             if work.same is None
-            else self._outcome_for_all(command.engine, work, lo, hi, result, now)
+            else self._outcome_for_all(command.engine, command.batch, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
         ]
         first = slices[0].work
@@ -365,13 +451,15 @@ class Live(Driver[LiveQuery]):
     def _outcome_for_all(
         self,
         engine: str,
+        batch: int,
         work: Work,
         lo: int,
         hi: int,
         result: EngineResult | Exception,
         now: float,
     ) -> Outcome:
-        """What has become of a slice that is done for several queries, each of which keeps it."""
+        """What has become of a slice that is done for several queries, each of which keeps it; who
+        follows between now and the core's knowing is told by `joined`."""
         query, total = self.queries.get(work.run), work.total
         followers = self.core.queues[engine].followers.of(work)
         if query is not None or isinstance(result, Exception) or not followers:
@@ -380,6 +468,9 @@ class Live(Driver[LiveQuery]):
                 return outcome
         else:
             outcome = {}
+        if not isinstance(result, Exception):
+            landed = self._landed.setdefault((engine, batch), [])
+            landed.append(Landed(work, lo, hi, result))
         for follower in followers:
             one, i = self.queries.get(follower.run), follower.primitive
             if one is not None and not isinstance(result, Exception):
@@ -389,11 +480,21 @@ class Live(Driver[LiveQuery]):
         return outcome
 
     def joined(self, command: Joined, now: float) -> None:
-        call, query = self._joinable.get(command.leader), self.queries.get(command.run)
-        self.billing.dropped(command.run, command.primitive)
-        if call is not None and query is not None:
-            call.join(query, command.primitive)
+        query, i = self.queries.get(command.run), command.primitive
+        if query is None:
+            return
+        if query.plan.members[i]:
+            self.billing.dropped(query.id, i)
+            call = self._joinable.get(command.leader)
+            if call is not None:  # else it did not begin, and will be made for the follower
+                call.join(query, i, self._at_once)
             self.wake()
+            return
+        for landed in self._landed.values():
+            for work, lo, hi, result in landed:
+                if (work.run, work.primitive) == command.leader:
+                    mine = own_copy(result)
+                    outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
@@ -498,6 +599,7 @@ class Live(Driver[LiveQuery]):
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
         answer = query.answers.pop(i, None)
         if answer is None:
+            self.paying.recalled(query, i)
             self._controls.recall(query, i, now)
             return
         query.trace.shares(i)
@@ -505,6 +607,21 @@ class Live(Driver[LiveQuery]):
 
     def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
         return self._controls.keeps_first(query, i, result)
+
+    # --- rows -----------------------------------------------------------------------------
+
+    def want(self, asked: AskedRows[Row], now: float) -> None:
+        self.asked_rows.want(cast("LiveRows", asked))
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        self.asked_rows.abort(command)
+
+    def rows_over(self, asked: AskedRows[Row], command: RowsOver, now: float) -> None:
+        cast("LiveRows", asked).give(command)
+
+    def rows_ended(self, asked: AskedRows[Row], command: Finish, now: float) -> None:
+        self.outermost -= 1
+        cast("LiveRows", asked).end(now)
 
     # --- LLM calls --------------------------------------------------------------------------
 
@@ -523,7 +640,7 @@ class Live(Driver[LiveQuery]):
             for follower in self.core.queues[command.engine].followers.of(work):
                 if (other := self.queries.get(follower.run)) is not None:
                     self.billing.dropped(follower.run, follower.primitive)
-                    generated.join(other, follower.primitive)
+                    generated.join(other, follower.primitive, self._at_once)
         outcome: Outcome = {}
         made: Reservation | None = None
         try:

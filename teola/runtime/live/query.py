@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from teola.graph import (
     NamesCounter,
     Op,
     Primitive,
+    Ref,
     Spends,
     ToolStep,
 )
@@ -88,8 +89,8 @@ class LiveQuery(Query):
     calls that are being measured, by what they are equal. answers: of calls that equal ones have
     had before. asking:
     what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
-    that leads them, where not as they should (see Trace.ends). done: None of a part, whose end is
-    told to what it is a part of."""
+    that leads them, where not as they should (see Trace.ends). finishes: why their texts ended, in
+    the words of their engines. done: None of a part, whose end is told to what it is a part of."""
 
     def __init__(
         self,
@@ -116,6 +117,7 @@ class LiveQuery(Query):
         self.postponed: Callable[[LiveQuery, float], None] = _unheard
         self.streams, self.streamed = streams and watcher is not None, False
         self.ends: dict[int, str] = {}
+        self.finishes: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
         self.estimated: dict[int, int] = {}
         self.same: dict[int, bytes] = {}
@@ -222,16 +224,30 @@ class LiveQuery(Query):
         if not self.ends and not self.grown_ends:
             return frozenset()
         found = set[str]()
-        for i in self._wrote():
+        for i in self._wrote(self.plan.graph.outputs.values()):
             found |= self.grown_ends.get(i, frozenset())
             if (end := self.ends.get(self.plan.head[i])) is not None:
                 found.add(end)
         return frozenset(found)
 
-    def _wrote(self) -> Iterator[int]:
-        """What wrote its outputs, decodings and what has grown: where one of several parts is
+    def finish_reasons(self) -> dict[str, str]:
+        """Why the text of each output ended that a call wrote, by name: of several calls that of
+        the first which did not end by itself."""
+        if not self.finishes:
+            return {}
+        found, head = {}, self.plan.head
+        for name, ref in self.plan.graph.outputs.items():
+            reasons = [
+                self.finishes[head[i]] for i in self._wrote([ref]) if head[i] in self.finishes
+            ]
+            if reasons:
+                found[name] = next((one for one in reasons if one != "stop"), "stop")
+        return found
+
+    def _wrote(self, refs: Iterable[Ref]) -> Iterator[int]:
+        """What wrote these outputs, decodings and what has grown: where one of several parts is
         chosen, the one that was."""
-        plan, frontier = self.plan, list(self.plan.graph.outputs.values())
+        plan, frontier = self.plan, list(refs)
         while frontier:
             ref = frontier.pop()
             if ref.producer == QUERY:
