@@ -17,8 +17,8 @@ from teola.graph.ops import DECODES, PREFILLS
 from teola.policies.ledger import Account, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
 from teola.runtime.engines import EngineConfig
-from teola.runtime.live.asking_rows import AskingRows, LiveRows
 from teola.runtime.live.row_source import AHEAD, RowSource
+from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
 from teola.runtime.runtime import Runtime
 from tests.planted import catches, edited
@@ -102,7 +102,7 @@ def numbered(count: int) -> Iterator[Row]:
 @catches(
     "thoughts-kept",
     "what a model thinks is part of a row's answer",
-    edited(AskingRows._row, "if OPENS in text and", "if False and"),
+    edited(SentRows._row, "if OPENS in text and", "if False and"),
 )
 def test_each_row_is_answered_once_and_in_the_end_some_are_errors() -> None:
     again, wrong = EngineError("it broke", retryable=True), ValueError("no such row")
@@ -229,7 +229,7 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
 @catches(
     "paid-by-nobody",
     "rows reserve nothing",
-    edited(AskingRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
+    edited(SentRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
 )
 @catches(
     "never-given-back",
