@@ -14,7 +14,7 @@ work of their own once the rest of the window is over, so a policy never holds t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Protocol
@@ -70,7 +70,7 @@ class RowsQueue(Protocol):
 
     engine: str
     instances: Instances
-    works: MutableMapping[WorkKey, Work]
+    works: dict[WorkKey, Work]
     line: WaitingLine
     placing: Placing
     again: Requeue

@@ -25,7 +25,7 @@ from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.live.thoughts import OPENS, Spoken
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
-from teola.runtime.outputs import no_delta, stream_of
+from teola.runtime.outputs import no_delta, opened
 from teola.runtime.rows import Row, RowAnswer, RowsEnd
 from teola.schedule.core import Core
 from teola.schedule.events import (
@@ -336,7 +336,7 @@ class SentRows:
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            stream = stream_of(model, self._call(asked, row, one.work.priority)).thing
+            stream = opened(model, self._call(asked, row, one.work.priority))
             try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):

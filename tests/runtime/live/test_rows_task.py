@@ -31,9 +31,7 @@ class Model:
     """Answers a row's text in upper case, in two pieces. troubles: how rows fail, the last first.
     opened: what calls wait for."""
 
-    def __init__(
-        self, at_once: int = 8, troubles: dict[str, list[Exception]] | None = None
-    ) -> None:
+    def __init__(self, at_once: int = 8, troubles: dict[str, list[Any]] | None = None) -> None:
         ops = frozenset(PREFILLS | DECODES)
         self.spec = EngineSpec("llm", EngineKind.LLM, ops, max_batch=10000, max_sequences=at_once)
         self.troubles = troubles or {}
