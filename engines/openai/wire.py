@@ -2,7 +2,8 @@
 
 Stream events are read here and not by the SDK: its line reader hides whether "[DONE]" came, and
 building a model object for each token costs more than everything else that Teola does with it.
-No message repeats what a server says in words, because servers quote prompts.
+No message repeats what a server says in words, because servers quote prompts and messages come into
+logs; whoever asked finds it in the error's `said`.
 """
 
 from __future__ import annotations
@@ -75,6 +76,22 @@ _LIMIT: Final = re.compile(
     r"tokens allowed \(|model with) ?(\d+)",
     re.IGNORECASE,
 )
+_UNSUPPORTED: Final = re.compile(
+    r"(?:unsupported|unrecognized|unknown|unexpected|not (?:supported|permitted))"
+    r".{0,40}?['\"`](\w{2,40})['\"`]"
+    r"|['\"`](\w{2,40})['\"`].{0,40}(?:not (?:supported|permitted)|does not support|unsupported)",
+    re.IGNORECASE,
+)
+"""What servers say of a field that they do not take."""
+MOST_SAID: Final = 500
+"""Characters of what a server says in words that an error repeats."""
+_ASKS: Final = re.compile(r"(\w+://)(?:[^\s/@]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+_KEY: Final = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|key|api|AIza|hf|or)[-_][\w\-*]{6,}|\bAIza[\w\-]{10,}"
+    r"|\bBearer\s+\S+|\b(?=[\w\-]*\d)(?=[\w\-]*[A-Za-z])[\w\-]{28,}"
+)
+"""What looks like a key: by how it begins, or a long word of letters and digits."""
+_WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
 
 
 class NoChatTemplate(EngineError):
@@ -108,6 +125,14 @@ class TooLong(EngineError):
 
 class BadRequest(EngineError):
     """The server takes no such request, whatever it is about."""
+
+
+class UnknownField(BadRequest):
+    """The server, or this model of it, does not take a field of requests."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +270,26 @@ def finish_reason(reason: str | None, server: str) -> str:
 
 @contextmanager
 def as_engine_errors(
-    server: str, model: str, heard: Callable[[Mapping[str, str]], None]
+    server: str, model: str, heard: Callable[[Mapping[str, str]], None], secret: str = ""
 ) -> Iterator[None]:
     """Turns what the SDK, the connection and the decoding of events raise into EngineErrors. heard:
-    is told the headers of answers that refuse."""
+    is told the headers of answers that refuse. secret: the key, which no error may have."""
     import httpx
     import openai
 
     try:
         yield
+    except EngineError as error:
+        error.said = sentence(error.said, secret)
+        raise
     except TeolaError:
         raise
     except openai.APIStatusError as error:
         heard(error.response.headers)
         after_s = retry_after(error.response.headers)
-        raise refusal(server, model, error.status_code, error.body, after_s) from None
+        found = refusal(server, model, error.status_code, error.body, after_s)
+        found.said = sentence(found.said, secret)
+        raise found from None
     except openai.APITimeoutError:
         raise EngineAway(f"{server} accepts no connection: is it running?") from None
     except openai.APIConnectionError as error:
@@ -340,6 +370,7 @@ def refusal(
     if after_s is None:
         after_s = fields.after_s
     instead = _refusal(server, model, status, fields, after_s)
+    instead.said = sentence(fields.message)
     if status not in _NO_TOOLS or isinstance(instead, (NoChatTemplate, TooLong)):
         return instead
     if _TOOLS.search(fields.message):
@@ -350,6 +381,17 @@ def refusal(
     if _SCHEMA.search(fields.message) or fields.param.startswith("response_format"):
         return NoSchema(f"{server} holds answers to no such schema ({status})", instead)
     return instead
+
+
+def sentence(message: str, secret: str = "") -> str:
+    """What a server says, on one line of MOST_SAID characters at most, without what may be a key
+    and without what URLs ask for. secret: the key that it was sent."""
+    said = " ".join(message[: 8 * MOST_SAID].split())
+    if secret:
+        said = said.replace(secret, "***")
+    said = _ASKS.sub(lambda url: f"{url[1]}{url[2]}", said)
+    said = _KEY.sub("***", said)
+    return said if len(said) <= MOST_SAID else f"{said[: MOST_SAID - 3]}..."
 
 
 def _refusal(
@@ -396,6 +438,13 @@ def _bad_request(server: str, model: str, fields: ErrorFields) -> EngineError:
     if fields.code == "context_length_exceeded" or _TOO_LONG.search(message):
         found = _LIMIT.search(message)
         return too_long(server, model, int(found[1]) if found else None)
+    if (named := _UNSUPPORTED.search(message)) is not None:
+        field = named[1] or named[2]
+        return UnknownField(
+            f"{server} does not take the field {field!r} (400{fields.about}): leave it out with "
+            f'the option omit = ["{field}"]',
+            field,
+        )
     return BadRequest(f"{server} refuses the request as invalid (400{fields.about}): see its log")
 
 

@@ -159,7 +159,8 @@ class SqlDatabase:
                     f"dialect is configured as {self._dialect}"
                 )
             self._read_tables()
-            self._linker(self._hints_file)
+            # Its words are known before the first question.
+            self._linker(self._hints_file).link("tables")
         except ToolError as error:
             raise EngineUnavailable(
                 f"database {self.spec.name!r}: {error}", retryable=False

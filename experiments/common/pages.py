@@ -27,6 +27,7 @@ ORDER: Final = (
     "routing",
     "live_routing",
     "agents_at_scale",
+    "hexgen",
     "agents",
     "eviction",
     "serving",

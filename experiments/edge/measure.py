@@ -125,9 +125,16 @@ def _case(
         progress.advance(task)
         return found
     for seed in seeds:
-        found |= _at_once(processes, case, [(lane, seed) for lane in lanes])
+        for together in _rounds(lanes):
+            found |= _at_once(processes, case, [(lane, seed) for lane in together])
         progress.advance(task)
     return found
+
+
+def _rounds(lanes: Sequence[Lane]) -> list[list[Lane]]:
+    """Who runs at the same time: each system once, and then what else there is of ours."""
+    first = [lane for lane in lanes if lane.system != SYSTEMS[0] or lane.policy == DEFAULT]
+    return [part for part in (first, [lane for lane in lanes if lane not in first]) if part]
 
 
 def _at_once(processes: Processes, case: Case, jobs: Sequence[tuple[Lane, int]]) -> Runs:

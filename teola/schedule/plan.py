@@ -6,7 +6,7 @@ a query's data is worked out once: in-degrees, depths, groups, readers, which it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -253,9 +253,14 @@ class Plan:
                 base_s=profile.engine(p.engine).cost(p.op).base_s,
                 takes_s=estimate.seconds(graph, p, profile),
                 item_s=estimate.item_s(graph, p, profile),
+                call_s=sum(estimate.seconds(graph, q, profile) for q in (p, *self._written(i))),
             )
-            for p in self.primitives
+            for i, p in enumerate(self.primitives)
         )
+
+    def _written(self, i: int) -> Iterator[Primitive]:
+        """The decodings of the call that `i` heads."""
+        return (self.primitives[member] for member in self.members[i])
 
     def _specs(self, estimates: tuple[Estimate, ...], profile: Profile) -> tuple[WorkSpec, ...]:
         return tuple(

@@ -152,6 +152,8 @@ class Board:
         self.of_tenant: Counter[str] = Counter()
         self.limits = QueryLimits()
         self.databases = NamedDatabases({})
+        self.logs_said = False
+        """Whether logs have what model servers say in words."""
         self.admission: Admission | None = None
         self.on_start: Callable[[Entry], None] = lambda entry: None
         self.on_end: Callable[[Entry], None] = lambda entry: None

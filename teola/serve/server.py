@@ -98,6 +98,7 @@ class ServerLimits:
     max_wait_s, shares: see Admission.
     query: limits of each query.
     events: of each query that are held for its clients, besides its tokens.
+    logs_said: whether logs have what model servers say in words.
     """
 
     queries: int
@@ -107,12 +108,13 @@ class ServerLimits:
     shares: Shares = NO_SHARES
     query: QueryLimits = field(default_factory=QueryLimits)
     events: int = MOST_EVENTS
+    logs_said: bool = False
 
 
 def board_for(runtime: Runtime, apps: Mapping[str, App], limits: ServerLimits) -> Board:
     """An empty board for queries of `apps`."""
     board = Board(limits.queries, limits.queries_of_tenant, limits.events)
-    board.limits = limits.query
+    board.limits, board.logs_said = limits.query, limits.logs_said
     board.databases = NamedDatabases(runtime.configs)
     board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
     return board

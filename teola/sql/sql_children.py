@@ -39,6 +39,7 @@ KILL_S: Final = 0.3
 START_S: Final = 20.0
 """That a new child gets to import what it needs, on a busy machine."""
 
+
 class _Child:
     """One process. memory_bytes: its limit."""
 

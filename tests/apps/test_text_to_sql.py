@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from teola import EngineConfig, Result
@@ -293,6 +294,15 @@ def test_a_database_is_a_path_a_secret_or_a_name(
         with pytest.raises(QueryFailed, match=told) as refused:
             ask(model, database=database)
         assert "geheim" not in str(refused.value)
+
+
+def test_a_file_of_duckdb_is_a_database_too(ask: Any, tmp_path: Path) -> None:
+    with closing(duckdb.connect(str(tmp_path / "harbour.duckdb"))) as connection:
+        for statement in STATEMENTS:
+            connection.execute(statement)
+    result, model = ask(both(block(DEEPEST)), database=str(tmp_path / "harbour.duckdb"))
+    assert (result["answer"], result["rows"]) == (SAID, [[6.5]])
+    assert "Dialect: duckdb" in model.of("write_1")[0].prompt
 
 
 def test_of_a_large_schema_a_model_chooses_tables(ask: Any, tmp_path: Path) -> None:

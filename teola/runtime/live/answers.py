@@ -30,12 +30,12 @@ class _Kept(NamedTuple):
 
 class Answers:
     """By digest; the one that was not wanted for longest goes first. scope: in the digests of calls
-    that are equal within this only."""
+    that are equal within this only, such as a query's id."""
 
     __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "scope")
 
     def __init__(
-        self, scope: bytes = b"", most: float = QUERY_ANSWERS, most_bytes: int = QUERY_BYTES
+        self, scope: str = "", most: float = QUERY_ANSWERS, most_bytes: int = QUERY_BYTES
     ) -> None:
         self.scope, self._most, self._most_bytes = scope, most, most_bytes
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()

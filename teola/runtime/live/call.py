@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Call, LanguageModel, NextRead, Usage
+from teola.engine import Call, Engine, LanguageModel, NextRead, Usage, near
 from teola.graph import DecodeParams, Op
 from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
@@ -72,6 +72,7 @@ class Hearer:
         assert isinstance(decode, DecodeParams)
         self._field = FieldText(decode.field) if decode.field is not None else None
         query.ends.pop(head, None)  # that was an earlier try's
+        query.finishes.pop(head, None)
 
     def first(self) -> None:
         """Its first token has come."""
@@ -114,6 +115,10 @@ class Hearer:
         """It did not end as it should."""
         self.query.ends[self.head] = end
 
+    def finished(self, reason: str) -> None:
+        """Why its text ended."""
+        self.query.finishes[self.head] = reason
+
     @property
     def _state(self) -> str:
         return "shared" if self.follows else "done"
@@ -140,6 +145,7 @@ class LiveCall:
         "_items",
         "_live",
         "_query",
+        "_reason",
         "_results",
         "_shared",
         "_text",
@@ -155,7 +161,7 @@ class LiveCall:
     ) -> None:
         self._command, self._query, self._head, self._live = command, query, head, live
         self._hearers: list[Hearer] = []
-        self._shared, self._end = shared, ""
+        self._shared, self._end, self._reason = shared, "", ""
         self._text: list[str] = []
         self._items: list[Any] = []
         self._results: list[tuple[int, Mapping[str, Any]]] = []
@@ -202,6 +208,8 @@ class LiveCall:
             hearer.item(item)
         if self._end:
             hearer.ends(self._end)
+        if self._reason:
+            hearer.finished(self._reason)
         for k, result in self._results:
             hearer.deliver(k, result)
 
@@ -216,7 +224,17 @@ class LiveCall:
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self._shared or own.shown else None
         item = self._item if self._shared or is_heard(query, head) else None
-        listener = Listener(self._first, self._deliver, token, self._ends, item, self._over)
+        again = self._is_first_try and not own.shown and retries_empty(host.engine)
+        listener = Listener(
+            self._first,
+            self._deliver,
+            token,
+            self._ends,
+            item,
+            self._over,
+            self._finished,
+            again,
+        )
         model = cast("LanguageModel", host.engine)
         if not decode.keep_thoughts:
             model = cast("LanguageModel", WithoutThoughts(model))
@@ -254,10 +272,27 @@ class LiveCall:
         for hearer in self._hearers:
             hearer.token(text)
 
+    @property
+    def _is_first_try(self) -> bool:
+        key = self._query.id, self._head
+        works = (one for one, _, _ in self._command.slices if (one.run, one.primitive) == key)
+        work = next(works, None)
+        return work is not None and work.tries <= work.excused
+
+    def _finished(self, reason: str) -> None:
+        self._reason = reason
+        for hearer in self._hearers:
+            hearer.finished(reason)
+
     def _ends(self, end: str) -> None:
         self._end = end
         for hearer in self._hearers:
             hearer.ends(end)
+
+
+def retries_empty(engine: Engine) -> bool:
+    """Whether an empty answer of this engine is asked for once more."""
+    return bool(getattr(near(engine), "retries_empty", False))
 
 
 def own_copy(result: Mapping[str, Any]) -> Mapping[str, Any]:

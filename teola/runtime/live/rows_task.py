@@ -93,7 +93,8 @@ class RowsTask:
             output=call.decode.max_tokens,
         )
         most = windows(len(live.core.queues[call.engine].instances))
-        run = RowRun(id, specs, asker, began=now, most=most)
+        wanted_by = deadline if self._priority == "interactive" else inf  # others do not hurry
+        run = RowRun(id, specs, asker, began=now, deadline=wanted_by, most=most)
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:

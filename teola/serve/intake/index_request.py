@@ -76,6 +76,7 @@ async def to_index(
         overrides=wanted.overrides,
         passes=None,
         deadline_s=left_s,
+        finish_by_s=None,
         session=None,
         mode="background",
     )
