@@ -37,8 +37,8 @@ from teola.query.journal.lost import (
     JournalLost,
     JournalUnreadable,
 )
+from teola.query.journal.query_rows import Asked, Body, Kept, Taken, ended
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.rows import Asked, Body, Kept, Taken, ended
 from teola.query.query_files import QueryFiles
 from teola.query.result import Result
 from teola.query.spec import QuerySpec

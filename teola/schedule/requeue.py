@@ -144,6 +144,7 @@ class Requeue:
             if work.queued
             and (work.run, work.primitive) not in self._line.held
             and work.home < 0
+            and not work.row_tokens
             and work.avoid != i
             and work.total <= most
             and work.spans == [(0, work.total)]

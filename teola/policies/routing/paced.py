@@ -103,7 +103,7 @@ class Paced(Ordered, RoutingPolicy):
         super().add(work, now)
         if work.spec.lane is None and not work.tries:
             self._came += 1
-            self._prompt += (work.total - self._prompt) / min(self._came, LAST)
+            self._prompt += (work.tokens - self._prompt) / min(self._came, LAST)
             if not self._ended:
                 self._answer += (answer_tokens(work) - self._answer) / min(self._came, LAST)
             if self._came >= self._due:
