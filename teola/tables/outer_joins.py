@@ -106,10 +106,11 @@ def _pairs(
     )
     condition = _renamed(cutter, join.args["on"], kept, names["k"], numbered)
     listed = [f"{text} AS {name}" for text, name in names["o"].values()]
-    pairs: exp.Expr = exp.maybe_parse(
+    pairs = exp.maybe_parse(
         f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + one for one in listed)} FROM x",
         dialect="duckdb",
     )
+    assert isinstance(pairs, exp.Select)
     pairs.set("from_", exp.From(this=exp.to_table(numbered)))
     if right:
         source: exp.Expr = other.args["from_"].this.copy()
