@@ -106,7 +106,7 @@ def _pairs(
     )
     condition = _renamed(cutter, join.args["on"], kept, names["k"], numbered)
     listed = [f"{text} AS {name}" for text, name in names["o"].values()]
-    pairs = exp.maybe_parse(
+    pairs: exp.Expr = exp.maybe_parse(
         f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + one for one in listed)} FROM x",
         dialect="duckdb",
     )
