@@ -188,7 +188,8 @@ def test_12_contexts_in_order_of_frequency() -> None:
     )
     rows = con.execute(
         "WITH f AS (SELECT c, count(*) AS n FROM r GROUP BY c) "
-        "SELECT q, list(r.c ORDER BY -n, r.c), list((-n, r.c) ORDER BY -n, r.c) AS k FROM r JOIN f USING (c) GROUP BY q ORDER BY k"
+        "SELECT q, list(r.c ORDER BY -n, r.c), list((-n, r.c) ORDER BY -n, r.c) AS k "
+        "FROM r JOIN f USING (c) GROUP BY q ORDER BY k"
     ).fetchall()
     assert [(q, tuple(found)) for q, found, _ in rows] == [
         ("q1", ("c1", "c2", "c3")),
