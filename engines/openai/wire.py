@@ -3,7 +3,7 @@
 Stream events are read here and not by the SDK: its line reader hides whether "[DONE]" came, and
 building a model object for each token costs more than everything else that Teola does with it.
 No message repeats what a server says in words, because servers quote prompts and messages come into
-logs; whoever asked finds it in the error's `said`.
+logs; whoever asked finds it in `said`. Long because it is one reading of what servers write.
 """
 
 from __future__ import annotations
