@@ -127,7 +127,7 @@ def test_what_does_not_end_is_the_statements_error(path: Path) -> None:
 @catches(
     "any-tenant",
     "every tenant may ask",
-    edited(SqlDatabase._executed, "request.context.tenant not in self._tenants", "False"),
+    edited(SqlDatabase._executed, "not self.open_to(request.context.tenant)", "False"),
 )
 def test_a_database_is_its_tenants_own(lite: Path) -> None:
     with Asked(lite, tenants=["a"], values=False) as ask:
