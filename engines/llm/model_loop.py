@@ -28,7 +28,7 @@ from .local_tokens import TextStream
 if TYPE_CHECKING:
     import torch
 
-    from .paged_model import PagedModel, BatchRow
+    from .paged_model import BatchRow, PagedModel
 
 JobOutcome = Delta | EngineError
 

@@ -150,7 +150,9 @@ class PagedModel:
 class _View(Cache):
     """The pool as one batch sees it."""
 
-    def __init__(self, paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool) -> None:
+    def __init__(
+        self, paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool
+    ) -> None:
         super().__init__(layers=[])
         self.pool, self.size = paged.pool, paged.block_tokens
         device = paged.device

@@ -484,10 +484,10 @@ class Driver(ABC, Generic[Q]):
             self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
-    def turned(self, query: Q, component: str, count: int) -> None:
+    def turned(self, app: str, component: str, count: int) -> None:
         """A component has grown so many of the parts that it repeats, and has ended well."""
         if self.learner is not None:
-            self.learner.habits.turned(query.run.asker.app, component, count)
+            self.learner.habits.turned(app, component, count)
 
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""

@@ -79,7 +79,7 @@ class Again:
 
 
 @dataclass(slots=True)
-class Known:
+class AlreadyKnown:
     """What a primitive gives is known: no engine is to do it. Control follows."""
 
     primitive: int
@@ -541,7 +541,7 @@ class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
-    event: Completed | Failed | Known
+    event: Completed | Failed | AlreadyKnown
 
 
 RunEvent = (
@@ -549,7 +549,7 @@ RunEvent = (
     | Completed
     | Failed
     | Again
-    | Known
+    | AlreadyKnown
     | Expected
     | Postponed
     | Cancelled

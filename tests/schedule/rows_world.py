@@ -72,10 +72,10 @@ class Calls:
     asker: Asker
     count: int
     began: float = 0.0
-    behind_s: float = 0.0
-    longer_s: float = 0.0
     admitted: float = 0.0
     deadline: float = inf
+    behind_s: float = 0.0
+    longer_s: float = 0.0
     state: State | None = None
     left: set[int] = field(default_factory=set)
 

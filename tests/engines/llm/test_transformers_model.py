@@ -164,7 +164,7 @@ async def test_a_chat_template_is_split_exactly(chat_model_folder: Path, plain: 
 
 
 def test_bfloat16_differs_only_where_two_tokens_are_nearly_tied(model_folder: Path) -> None:
-    from teola_engines.llm.paged_model import PagedModel, BatchRow, load
+    from teola_engines.llm.paged_model import BatchRow, PagedModel, load
 
     paged = PagedModel(load(str(model_folder), "bfloat16", "cpu"), 16, 1 << 26, 4096)
     chance, differ = random.Random(3), 0

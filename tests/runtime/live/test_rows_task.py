@@ -14,7 +14,7 @@ from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, Us
 from teola.errors import BudgetSpent, EngineBusy, EngineError, InputError, UnknownName
 from teola.graph import DecodeParams
 from teola.graph.ops import DECODES, PREFILLS
-from teola.policies.ledger import Account, Ledger
+from teola.policies.ledger import BudgetAccount, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
 from teola.runtime.engines import EngineConfig
 from teola.runtime.live.row_source import AHEAD, RowSource
@@ -236,7 +236,7 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
 )
 def test_rows_keep_to_a_budget_and_use_all_of_it() -> None:
     """A row takes 23 tokens, and reserves about twice as many."""
-    account, heard = Account(most_tokens=2300), Heard()
+    account, heard = BudgetAccount(most_tokens=2300), Heard()
     decode, model = DecodeParams(max_tokens=8), Model()
     with Runtime({"llm": EngineConfig(lambda: model)}, learn=False) as runtime:
         call = RowsCall("why " * 19, decode=decode)
