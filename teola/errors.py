@@ -62,8 +62,11 @@ class TeolaError(Exception):
 
 
 def reason_of(error: Exception) -> str:
-    """Why something failed; errors that are not ours are named by their type."""
+    """Why something failed, for whoever asked; errors that are not ours are named by their type.
+    What a server said in words is part of it, and not of `str(error)`: logs have no use for it."""
     reason, name = whole(error), type(error).__name__
+    if isinstance(error, EngineError) and error.said:
+        return f"{reason}; it says: {error.said}"
     return reason if isinstance(error, TeolaError) or reason == name else f"{name}: {reason}"
 
 
@@ -119,7 +122,10 @@ class GraphError(TeolaError):
 
 
 class EngineError(TeolaError, RuntimeError):
-    """An engine failed. `retryable`: another instance or a later try may succeed."""
+    """An engine failed. `retryable`: another instance or a later try may succeed. said: what its
+    server says of that in words, for whoever asked."""
+
+    said: str = ""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)

@@ -20,6 +20,7 @@ from teola.errors import DocumentError, InputError, UnknownName
 from teola.price import Price
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
+from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.noting import note
 from teola.runtime.remembering import default_folder, unusable
 from teola.runtime.runtime import Runtime
@@ -77,6 +78,8 @@ class Engines:
             debug=self.debug,
             ray=self._cluster(own),
             learn=self._learn(_learning(own)),
+            objectives=own.objectives.by_app if own else None,
+            slo_scale=own.objectives.scale if own else SLO_SCALE,
             prices=self._prices(own.prices if own else {}),
             budgets=own.budgets if own else None,
         )
@@ -103,6 +106,8 @@ class Engines:
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,
             tools=base.tool_servers(),
+            objectives=base.objectives,
+            slo_scale=policies.slo_scale,
             prices=self._prices(base.model_prices()),
             budgets=base.day_budgets(),
         )

@@ -74,6 +74,16 @@ Deadline = Annotated[
         "--deadline", metavar="SECONDS", rich_help_panel=QUERY, help="Give the query up after this."
     ),
 ]
+FinishBy = Annotated[
+    float | None,
+    typer.Option(
+        "--finish-by",
+        metavar="SECONDS",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="The answer is wanted by then; nothing is given up.",
+    ),
+]
 MostTokens = Annotated[
     int | None,
     typer.Option(

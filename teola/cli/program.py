@@ -34,6 +34,7 @@ from teola.cli import (
     model_server,
     profiling,
     querying,
+    replaying,
     server_queries,
     serving,
     tables_sql,
@@ -64,6 +65,7 @@ app.command("apps", epilog=listing.APPS_EXAMPLES)(listing.apps)
 app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
 app.command("serve", epilog=serving.SERVE_EXAMPLES)(serving.serve)
 app.command("trace", epilog=tracing.TRACE_EXAMPLES)(tracing.trace)
+app.command("replay", epilog=replaying.REPLAY_EXAMPLES)(replaying.replay)
 app.command("queries", epilog=server_queries.QUERIES_EXAMPLES)(server_queries.queries)
 app.command("waiting", epilog=inquiring.WAITING_EXAMPLES)(inquiring.waiting)
 app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)

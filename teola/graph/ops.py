@@ -54,6 +54,9 @@ EFFECTS: Final = frozenset({Op.INGESTION})
 """Change something outside the query; retried only under an idempotency key."""
 STORE_READS: Final = frozenset({Op.SEARCHING, Op.SQL})
 """Read what an effect at the same engine may have changed."""
+DONE_ONCE: Final = frozenset({Op.EMBEDDING, Op.RERANKING, Op.WEB_SEARCH})
+"""Without chance, and reading nothing that the query's own tenant may change meanwhile: of equal
+ones that are under way at the same time, one is enough."""
 EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})
 
 ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
@@ -235,17 +238,20 @@ class WebSearchParams:
 
 class SqlWork(Enum):
     """What a database is asked for. QUERY, EXPLAIN: of the input `sql`. VALUES: texts of the
-    database like the input `text`. SCHEMA: what it has."""
+    database like the input `text`. SCHEMA: what it has. LINK: which of that the question `text` is
+    about."""
 
     QUERY = "query"
     EXPLAIN = "explain"
     SCHEMA = "schema"
     VALUES = "values"
+    LINK = "link"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlParams:
-    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too."""
+    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too, and what
+    values are like its texts, where it finds no rows."""
 
     max_rows: int = 1000
     work: SqlWork = SqlWork.QUERY

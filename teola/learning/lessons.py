@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph.ops import Op
@@ -15,6 +15,14 @@ from teola.profile import Cost, EngineProfile, Profile, StepTime
 FORMAT_VERSION: Final = 1
 
 
+class Slowness(NamedTuple):
+    """Of one instance: so many times as long as its engine on average it takes. seen: calls
+    (batches) that ended there."""
+
+    factor: float
+    seen: int
+
+
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
     """Times of one engine, as they were observed.
@@ -22,7 +30,8 @@ class EngineTimes:
     costs: of the ops of a batch engine. step: of an LLM. seen: measurements behind them.
     varied: ops whose batches were of different sizes, so that one knows what of their time does not
     depend on the size. crowding: how much longer it takes for each other instance that works at the
-    same time (EngineProfile).
+    same time (EngineProfile). instances: of those that are known by themselves, by what they are
+    and not by number, how slow they are.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -30,6 +39,7 @@ class EngineTimes:
     seen: int = 0
     varied: frozenset[Op] = frozenset()
     crowding: float = 0.0
+    instances: Mapping[str, Slowness] = field(default_factory=dict)
 
     def over(self, profile: EngineProfile) -> EngineProfile:
         """`profile` with these times instead of its own, also of instances in its pool that have
@@ -102,6 +112,7 @@ def _written(times: EngineTimes) -> dict[str, Any]:
         "seen": times.seen,
         "varied": sorted(op.value for op in times.varied),
         "crowding": times.crowding,
+        "instances": {name: one._asdict() for name, one in times.instances.items()},
     }
 
 
@@ -112,6 +123,9 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
         seen=int(data["seen"]),
         varied=frozenset(map(Op, data["varied"])),
         crowding=_sound({"crowding": data.get("crowding", 0.0)})["crowding"],
+        instances={
+            name: Slowness(**_sound(one)) for name, one in data.get("instances", {}).items()
+        },
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from teola.learning.lessons import EngineTimes
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.policies.work import Slice, Work
 
 
@@ -37,3 +37,10 @@ class Observer:
     def times(self) -> EngineTimes | None:
         """What is known by now (None: too little)."""
         return None
+
+    def recall(self, known: EngineTimes) -> None:
+        """This was known at an earlier time."""
+
+    def instances(self) -> Mapping[str, Slowness]:
+        """How slow single instances are, as far as that is known by now, by name."""
+        return {}

@@ -27,8 +27,6 @@ class Asker:
         it is given up.
     budget: what it may still take, with all its parts and the queries inside it (None: there is no
         bound).
-
-    No policy reads `finish_by` yet.
     """
 
     tenant: str = "default"

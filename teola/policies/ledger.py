@@ -160,7 +160,7 @@ class Ledger:
     """See the module. own: the bound of the query itself, if it has one. around: of the query
     around it; others: accounts that it shares with other queries."""
 
-    __slots__ = ("accounts",)
+    __slots__ = ("accounts", "own")
 
     def __init__(
         self,
@@ -169,6 +169,7 @@ class Ledger:
         around: Ledger | None = None,
         others: Iterable[Account] = (),
     ) -> None:
+        self.own = own
         outer = around.accounts if around is not None else ()
         accounts = [*((own,) if own is not None else ()), *outer, *others]
         self.accounts: tuple[Account, ...] = tuple(dict.fromkeys(accounts))
@@ -207,6 +208,13 @@ class Ledger:
             return None
         granted = answer_tokens if room >= answer_tokens else floor(room)
         return self._made(prompt_tokens, granted, price, kept=False)
+
+    def took_before(self, prompt_tokens: int, generated_tokens: int, price: Price = FREE) -> None:
+        """An earlier run of the query, in another process perhaps, took so much of its own bound;
+        what others share with it was paid then."""
+        if self.own is not None:
+            self.own.tokens += prompt_tokens + generated_tokens
+            self.own.cost += price.cost(prompt_tokens, generated_tokens)
 
     def keep(
         self, prompt_tokens: float, answer_tokens: int, price: Price = FREE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from teola.graph import Op
@@ -19,6 +20,7 @@ class Estimate(NamedTuple):
     all of the run's primitives one after another, with those of parts that it is expected to grow.
     base_s: what a batch costs whatever is in it.
     takes_s: the primitive alone. item_s: by how much each of its items makes a batch longer.
+    call_s: the primitive, of an LLM call with all that it writes.
     """
 
     rest_s: float = 0.0
@@ -27,6 +29,7 @@ class Estimate(NamedTuple):
     base_s: float = 0.0
     takes_s: float = 0.0
     item_s: float = 0.0
+    call_s: float = 0.0
 
 
 UNKNOWN: Final = Estimate()
@@ -116,6 +119,8 @@ class Work:
     arrival, seq: when it was queued, and the tie-break.
     asker: on whose behalf it is done, the same object as its run's.
     began: when its run did: its query's admission; of a part's, when the part began.
+    admitted: from when its age counts: see Run.
+    deadline: when its query is given up, on the driver's clock.
     longer_s: by how much its whole query takes longer than its run (see total_s).
     affinity: the instance that it is bound to (-1: none). When it is submitted: its home.
     home: the instance that keeps the sequence which it continues (-1: none).
@@ -135,7 +140,9 @@ class Work:
     wanted: of a piece of a prompt: the rest of it is there, and cannot take it along.
     withdrawn: nobody waits for it any more; it is kept until what is in flight has ended.
     behind_s: of a part's, the time of what is expected to follow the part in its query.
+    budget_s: its share of what is left until its query's objective, since it was queued first.
     reason: why an LLM call goes where it goes, or is held, if somebody observes that.
+    limited_from: seconds for which something had waited for its servers' limits when it came.
     same: see Size. leader: whose result is its own, too, while that is not there.
     row_tokens: of a window, prompt tokens of a row, on average (0: it is none). row_found: how many
     of them an instance had kept, on average, of the run's rows so far. window: what else is known
@@ -153,6 +160,8 @@ class Work:
     began: float = 0.0
     behind_s: float = 0.0
     longer_s: float = 0.0
+    admitted: float = 0.0
+    deadline: float = inf
     fused_tokens: int = 0
     avoid: int = -1
     tries: int = 0
@@ -171,12 +180,19 @@ class Work:
     keys: tuple[Hashable, ...] = ()
     found: int = 0
     wanted: bool = False
+    budget_s: float | None = None
     reason: Reason | None = None
+    limited_from: float = 0.0
     same: Hashable | None = None
     leader: WorkKey | None = None
     row_tokens: int = 0
     row_found: int = 0
     window: Window | None = None
+
+    def __lt__(self, other: object) -> bool:
+        """For heaps of policies, whose entries end with a work. Of two with equal keys one stands
+        where the other stood, which is not queued any more: either may come first."""
+        return False
 
     @property
     def total_s(self) -> float:
@@ -265,8 +281,9 @@ class Slots(NamedTuple):
 
     idle: nothing runs there, so that one entry larger than `weight` may go alone. running: calls
     in flight there, which another prefill holds up (0 where batches do not disturb each other).
-    lane: only work of this lane is wanted (None: of any). kept: of `entries`, those that rows leave
-    free which yield.
+    lane: only work of this lane is wanted (None: of any). rationed: what it runs is counted, by its
+    server, in requests a minute, so that whatever can share one does. kept: of `entries`, those
+    that rows leave free which yield.
     """
 
     instance: int
@@ -275,6 +292,7 @@ class Slots(NamedTuple):
     idle: bool
     running: int = 0
     lane: Op | None = None
+    rationed: bool = False
     kept: int = 0
 
 

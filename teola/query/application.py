@@ -19,6 +19,7 @@ from teola.profile import Profile
 from teola.runtime.default_runtime import default_runtime
 from teola.runtime.documents import Prepared
 from teola.runtime.live.nesting import calling
+from teola.runtime.objectives import checked_objective
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.tools.base import Tool
@@ -53,6 +54,7 @@ class Application:
         runtime: Runtime | None = None,
         version: str = "",
         on_unknown: Literal["ask", "fail"] = "ask",
+        finish_by_s: float | None = None,
         shares_answers: bool = False,
         shares_answers_s: float = SHARED_S,
     ) -> None:
@@ -60,6 +62,7 @@ class Application:
         if on_unknown not in ("ask", "fail"):
             raise InputError(f"on_unknown must be 'ask' or 'fail', got {on_unknown!r}")
         self.version, self.on_unknown = version, on_unknown
+        self.finish_by_s = checked_objective(finish_by_s)
         if not (shares_answers_s > 0):
             raise InputError(f"shares_answers_s must be positive, got {shares_answers_s!r}")
         self.shares_answers, self.shares_answers_s = shares_answers, shares_answers_s

@@ -8,6 +8,7 @@ what one of them has filed in the journal is answered, resumed and ended by the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
@@ -43,6 +44,7 @@ from teola.query.spec import QuerySpec
 from teola.query.underway import DeskOptions, FiledWhen, Keeping, Underway
 from teola.runtime.live.nesting import calling
 from teola.runtime.live.steps import Steps
+from teola.runtime.objectives import objective_left
 from teola.runtime.runtime import Runtime
 
 AGAIN_S: Final = 0.5
@@ -262,6 +264,7 @@ class Desk(Generic[U]):
                 row.tenant,
                 session=body.session,
                 asked=row.created,
+                finish_by_s=objective_left(body.finish_by_s, row.created, time.time(), row.left_s),
                 most_tokens=body.most_tokens,
                 most_cost=body.most_cost,
             )

@@ -41,6 +41,7 @@ def run_call(
     overrides: Overrides | None = None,
     passes: Passes = None,
     deadline_s: float = DEADLINE_S,
+    finish_by_s: float | None = None,
     tenant: str | None = None,
     session: str | None = None,
     secrets: Mapping[str, str] | None = None,
@@ -51,7 +52,7 @@ def run_call(
 ) -> RunCall:
     """Parameters of `App.run`, where they are described."""
     what = by_name(inputs, more), overrides or {}, passes, deadline_s, tenant
-    bounds: Any = {"most_tokens": most_tokens, "most_cost": most_cost}
+    bounds: Any = {"most_tokens": most_tokens, "most_cost": most_cost, "finish_by_s": finish_by_s}
     return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}, **bounds), on_ask)
 
 

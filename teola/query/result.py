@@ -11,6 +11,7 @@ from typing import Any, Final
 from teola.engine import Hit
 from teola.errors import Overloaded, QueryCancelled, QueryFailed, TeolaError
 from teola.graph import Inquiry
+from teola.runtime.objectives import Objective
 from teola.runtime.observe.demand import done_in_all, ran_of, steps_of, usage_of
 from teola.runtime.observe.trace import Trace
 from teola.runtime.observe.usage import QueryUsage
@@ -112,6 +113,17 @@ class Result:
         raise error
 
     @property
+    def objective(self) -> Objective | None:
+        """When its answer was wanted; `met` says whether it came by then."""
+        return self.trace.objective if self.trace is not None else None
+
+    @property
+    def finish_reasons(self) -> Mapping[str, str]:
+        """Why the text of each output ended that a language model wrote, by name, in the words of
+        its engine: `stop`, `length`, `refusal`. Known of a query that ended in this process."""
+        return self.trace.finish_reasons if self.trace is not None else {}
+
+    @property
     def usage(self) -> QueryUsage:
         """What it took of its engines, with its parts and the queries inside it."""
         return usage_of(self.trace) if self.trace is not None else QueryUsage()
@@ -147,6 +159,9 @@ class Result:
             "primitives": self.primitives,
             "usage": self.usage.to_json(),
         }
+        if self.objective is not None and self.state != "waiting":
+            told = self.objective.to_json(self.latency_s)
+            found["objective"] = {**told, "met": told["met"] and self.state in ("ok", "partial")}
         if self.missing:
             found["missing"] = list(self.missing)
         if self.reasons:

@@ -42,6 +42,8 @@ class QuerySpec:
     overrides: parameters of components for this query.
     passes: which optimisation passes run; None: those of the application.
     deadline_s: seconds until it is given up.
+    finish_by_s: seconds from its admission by which its answer is wanted, its objective; None: that
+        of its application, or one by what such queries take.
     tenant: whose documents it sees; None: whose the query around it sees, else "default".
     bounds: what it may take, unless it is inside another query, whose bounds hold for both.
     session: whoever asks will ask more of the same, under this name, as the next turn of a
@@ -63,6 +65,7 @@ class QuerySpec:
     session: str | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     asked: float | None = None
+    finish_by_s: float | None = None
     most_tokens: int | None = None
     most_cost: float | None = None
     accounts: tuple[Account, ...] = field(default=(), repr=False)

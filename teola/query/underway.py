@@ -346,6 +346,7 @@ def _packed(job: Job) -> tuple[str, list[Path]]:
         overrides=dict(job.overrides),
         passes=passes,
         session=job.session,
+        finish_by_s=job.finish_by_s,
         most_tokens=job.most_tokens,
         most_cost=job.most_cost,
     ).packed()

@@ -20,6 +20,7 @@ from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.pairing import pair
 from teola.policies.work import Size, Work
 from teola.profile import EngineProfile
 from teola.runtime.asked_rows import AskedRows
@@ -53,6 +54,7 @@ from teola.schedule.events import (
     Recovered,
     Release,
     Retried,
+    Retuned,
     RowsOver,
     RunEvent,
     SetTimer,
@@ -129,23 +131,26 @@ def queue_of(
     learner: Learner | None = None,
     *,
     explains: bool = False,
+    names: Sequence[str] = (),
 ) -> EngineQueue:
     """The scheduler's queue of an engine. limits: of each instance. profile: the engine's, if it is
     known. batching, routing: names of policies; options, routing_options: their keyword arguments.
     learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
-    they go where they go, for their traces. Raises UnknownName, InputError."""
-    policy = batching_policies.make(batching, **options or {})
-    router = routing_policies.make(routing, **routing_options or {})
+    they go where they go, for their traces. names: of the instances, by what they are and not by
+    number. Raises UnknownName, InputError."""
+    policy, router = pair(batching, options or {}, routing, routing_options or {})
     profiles: Sequence[EngineProfile] = ()
     if learner is not None:
-        profiles = LearnedProfiles(learner, engine, profile or EngineProfile(), len(limits))
+        names = names or [str(i) for i in range(len(limits))]
+        declared = profile or EngineProfile()
+        profiles = LearnedProfiles(learner, engine, declared, len(limits), names)
     elif profile is not None:
         profiles = [profile.of(i) for i in range(len(limits))]
     queue = EngineQueue(engine, limits, policy, router, profiles)
     queue.faults.batching, queue.faults.routing = batching, routing
     if learner is not None:
         budget = limits[0].max_batch if limits[0].continuous else None
-        queue.observer = learner.observer(engine, budget)
+        queue.observer = learner.observer(engine, budget, names)
     if explains and queue.continuous:
         queue.placing.explain()
     return queue
@@ -258,12 +263,30 @@ class Driver(ABC, Generic[Q]):
         """End a run from outside. Its trace keeps what waited until then."""
         if (query := self.queries.get(run)) is not None:
             for work in self.waiting(query):
+                instances = self.core.queues[query.plan.specs[work.primitive].engine].instances
+                limited_s = instances.limited_s(now) - work.limited_from
                 for lo, hi in work.spans:
-                    query.trace.unsent(work.primitive, lo, hi, work.arrival, work.affinity)
-        if isinstance(event, DeadlineReached) and self.refusals:
-            own = (why for (id, _), why in self.refusals.items() if id.partition("/")[0] == run)
-            event = DeadlineReached(next(own, ""))
+                    query.trace.unsent(
+                        work.primitive, lo, hi, work.arrival, work.affinity, limited_s
+                    )
+        if isinstance(event, DeadlineReached):
+            event = DeadlineReached(self._waited(run, now))
         self.tell(run, event, now)
+
+    def _waited(self, run: str, now: float) -> str:
+        """Which server a query waits for that takes nothing now; empty if none."""
+        for (id, _), why in self.refusals.items():
+            if id.partition("/")[0] == run:
+                return why
+        if not any(queue.instances.limited_s(now) for queue in self.core.queues.values()):
+            return ""
+        for id, query in self.queries.items():
+            for work in self.waiting(query) if id.partition("/")[0] == run else ():
+                engine = query.plan.specs[work.primitive].engine
+                seconds = self.core.queues[engine].instances.limited_s(now) - work.limited_from
+                if seconds > 0:
+                    return f"it waited for the rate limit of engine {engine!r}, {seconds:.0f} s"
+        return ""
 
     def waiting(self, query: Query) -> Iterator[Work]:
         """What is ready and has not been sent yet, wholly or in part."""
@@ -328,10 +351,13 @@ class Driver(ABC, Generic[Q]):
         if self.refusals:
             for work, _, _ in slices:
                 self.refusals.pop((work.run, work.primitive), None)
+        limited_s = self.core.queues[command.engine].instances.limited_s(now)
         for work, lo, hi in slices:
             query = queries.get(work.run)
             if query is not None:
                 query.trace.sent(work.primitive, lo, hi, work.arrival, now, instance, batch, size)
+                if limited_s > work.limited_from:
+                    query.trace.limited(limited_s - work.limited_from)
                 if work.reason is not None:
                     query.trace.explained(work.reason)
 
@@ -458,10 +484,10 @@ class Driver(ABC, Generic[Q]):
             self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
-    def turned(self, query: Q, component: str, count: int) -> None:
+    def turned(self, app: str, component: str, count: int) -> None:
         """A component has grown so many of the parts that it repeats, and has ended well."""
         if self.learner is not None:
-            self.learner.habits.turned(query.run.asker.app, component, count)
+            self.learner.habits.turned(app, component, count)
 
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
@@ -507,6 +533,24 @@ class Driver(ABC, Generic[Q]):
         """An instance that was left alone works again."""
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **asdict(command))
+
+    def retuned(self, command: Retuned, now: float) -> None:
+        """Options of a policy have changed, or were refused."""
+        options = ", ".join(f"{name}={value}" for name, value in command.options.items())
+        told = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
+        level = logging.INFO
+        if command.refused:
+            told, level = f"{told} refused (%(refused)s)", logging.WARNING
+        note(
+            log,
+            level,
+            "policy_tuned",
+            told,
+            engine=command.engine,
+            kind=command.kind,
+            options=options,
+            refused=command.refused,
+        )
 
     def policy_failed(self, command: PolicyFailed, now: float) -> None:
         """What was queued at an engine has failed, because of a policy."""
@@ -613,6 +657,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,
+    Retuned: lambda driver, command, now: driver.retuned(command, now),
     PolicyFailed: lambda driver, command, now: driver.policy_failed(command, now),
 }
 """How each command is performed."""

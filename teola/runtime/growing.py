@@ -144,8 +144,8 @@ class Grows(Protocol[G]):
         """End a run from outside."""
         ...
 
-    def turned(self, query: G, component: str, count: int) -> None:
-        """A component of a query has grown so many of the parts that it repeats."""
+    def turned(self, app: str, component: str, count: int) -> None:
+        """A component of an application has grown so many of the parts that it repeats."""
         ...
 
     def growth(self, query: G, i: int) -> Growth:
@@ -260,10 +260,11 @@ class Parts(Generic[GrownQuery]):
         if finish.state in (State.OK, State.PARTIAL):
             for component, cause in zip(finish.missing, finish.reasons, strict=True):
                 growing.missing.setdefault(component, cause)
-            growth = growing.growth
-            if isinstance(growth, StopsShort) and any(map(_is_spent, finish.reasons)):
-                self._follow(growing, partial(growth.stopped, key), now)
-                return
+            if finish.reasons and any(map(_is_spent, finish.reasons)):
+                growth = growing.growth
+                if isinstance(growth, StopsShort):
+                    self._follow(growing, partial(growth.stopped, key), now)
+                    return
             self._follow(growing, partial(self._gave, growing, key, outputs), now)
         else:
             why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")
@@ -342,7 +343,7 @@ class Parts(Generic[GrownQuery]):
         query.growing.pop(i, None)
         self._close(growing)
         self._expect(growing, growing.turns, now)
-        self._driver.turned(query, growing.component, growing.turns)
+        self._driver.turned(query.run.asker.app, growing.component, growing.turns)
         query.trace.remark(growing.component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)
@@ -416,15 +417,24 @@ def part_trace(around: Grown, id: str, plan: Plan, place: Place, now: float) -> 
 
 
 def part_run(around: Grown, id: str, plan: Plan, place: Place, now: float) -> GraphRun:
-    """For a part: the run of its plan, for the same asker. Behind it is what else is expected to
-    grow, and what follows that."""
+    """For a part: the run of its plan, for the same asker. It is as old as its query, and has no
+    more time. Behind it is what else is expected to grow, and what follows that."""
     run, growing = around.run, place.growing
     after = around.plan.specs[growing.i].estimate
     behind_s = run.behind_s + max(0.0, after.rest_s - after.takes_s)
     if (estimate := growing.estimate) is not None:
         behind_s += estimate.in_turn_s(growing.coming())
-    longer_s = run.total_s - plan.total_s if run.total_s else 0.0
-    return GraphRun(id, plan, run.asker, began=now, behind_s=behind_s, longer_s=longer_s)
+    known = run.total_s > 0
+    return GraphRun(
+        id,
+        plan,
+        run.asker,
+        began=now,
+        admitted=run.admitted if known else now,
+        deadline=run.deadline,
+        behind_s=behind_s,
+        longer_s=run.total_s - plan.total_s if known else 0.0,
+    )
 
 
 def told_port(query: Grown, head: int) -> str:

@@ -52,6 +52,7 @@ from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.likeness import check_alike
 from teola.runtime.live.asking import Asking
 from teola.runtime.live.live import Live
+from teola.runtime.objectives import SLO_SCALE, Objectives
 from teola.runtime.observe.kept_values import KeepValues
 from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
@@ -59,6 +60,8 @@ from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
 from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle, check_rows
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
+from teola.runtime.tuning.live_tuning import LiveTuning, check_tuner
+from teola.runtime.tuning.tuner_process import TunerProcess
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
 from teola.schedule.quota import ApiAccount
@@ -86,7 +89,9 @@ class Runtime:
     long engines take and how much components write; a folder is where that is kept, and an engine
     of which it holds nothing is probed when it starts. tools: by name, besides registered ones.
     journal: where queries that wait for people are kept when the process ends: a DSN; True: with
-    the engine vectorstore. journal_key: to encrypt them. prices: of models, by their names (of one
+    the engine vectorstore. journal_key: to encrypt them. objectives: by application, seconds by
+    which answers are wanted. slo_scale: the objective of other queries, in times what their
+    primitives take one after another. prices: of models, by their names (of one
     without a name by its engine's), in any currency. budgets: what applications may take in a day,
     by their names.
 
@@ -109,9 +114,12 @@ class Runtime:
         tools: Mapping[str, NamedTool] | None = None,
         journal: bool | str = False,
         journal_key: str | None = None,
+        objectives: Mapping[str, float] | None = None,
+        slo_scale: float = SLO_SCALE,
         prices: Mapping[str, Price] | None = None,
         budgets: Mapping[str, DayBudget] | None = None,
     ) -> None:
+        self.objectives = Objectives(objectives or {}, slo_scale)
         self.journal, self.journal_key = journal, journal_key
         self.prices, self.budgets, self.days = prices or {}, budgets or {}, DayAccounts()
         self.closing: list[Callable[[], Awaitable[None]]] = []
@@ -120,6 +128,10 @@ class Runtime:
         self.learner = Learner(AtWork()) if learn else None
         self.memory = Memory.of(learn, self.learner)
         self.configs = with_policies(merged(engines or {}), batching, routing)
+        for name, config in self.configs.items():
+            check_tuner(name, config)
+        self._tuning: TunerProcess | None = None
+        self._tuned: list[LiveTuning] = []
         self.fitting = Fitting()
         """Which applications run here."""
         for name in engines or ():
@@ -324,6 +336,7 @@ class Runtime:
         """Let the core send work for engine `name` to these instances, which began to start."""
         self._refusing.pop(name, None)
         self._queue(name, [host.engine for host in hosts]).refuse(None)
+        self._tune(name)
         for host in hosts:
             self.live.hosts[name, host.instance] = host
             self.live.prefixes.watch(self.live.core.queues[name], host.instance, host)
@@ -331,6 +344,27 @@ class Runtime:
         told, count = "engine %(engine)s runs, after %(start_s).1f s", len(hosts)
         took = round(self.loop.time() - began, 3)
         note(log, logging.INFO, "engine_started", told, engine=name, instances=count, start_s=took)
+
+    def _tune(self, name: str) -> None:
+        """Begin to tune the policies of engine `name`, if that is configured."""
+        config = self.configs[name]
+        if not config.tuner or any(one.engine == name for one in self._tuned):
+            return
+        if self._tuning is None:
+            self._tuning = TunerProcess()
+            self.closing.append(self._tuning.close)
+        tuning = LiveTuning(
+            name,
+            (config.batching, config.batching_options, config.routing, config.routing_options),
+            {} if config.tuner is True else config.tuner,
+            self._tuning,
+            self.live.post,
+            lambda: self.profile_for([name]),
+            self.loop.time(),
+        )
+        self._tuned.append(tuning)
+        self.live.listeners.append(tuning)
+        self.task(tuning.run())
 
     async def _join(self, engines: Iterable[Engine]) -> None:
         """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""

@@ -9,7 +9,7 @@ few what is bound to none, or the time that the policy named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
@@ -151,8 +151,15 @@ class Asking:
             heappop(wakes)
         return None
 
-    def candidates(self, routing: RoutingPolicy, loads: Loads, now: float) -> Iterator[int]:
-        """The instances to ask, of those with room."""
+    def candidates(
+        self,
+        routing: RoutingPolicy,
+        loads: Loads,
+        now: float,
+        worth: Callable[[int, int, float], bool] | None = None,
+    ) -> Iterator[int]:
+        """The instances to ask, of those with room. worth: whether one of so many works that are
+        bound to none is to go there at all."""
         if self._wakes:
             self.wake(now)
         asked = []
@@ -162,6 +169,8 @@ class Asking:
                     if i not in loads:
                         self._faults.of_routing(f"order gave {i}, which cannot take work now")
                         return
+                    if worth is not None and not worth(i, self._free, now):
+                        continue
                     before = self._declined.get(i)
                     if before is None or before.version != self._version:
                         asked.append(i)

@@ -37,6 +37,7 @@ from teola.schedule.events import (
     Submit,
     Tell,
     Timer,
+    Tuned,
     Withdraw,
 )
 from teola.schedule.run import Run
@@ -175,6 +176,8 @@ class Core:
             run.began,
             run.behind_s,
             run.longer_s,
+            run.admitted,
+            run.deadline,
             command.fused_tokens,
         )
         if rows is not None:
@@ -204,5 +207,6 @@ _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]
     Sized: EngineQueue.sized,
     PrefixChanged: EngineQueue.prefixes,
     ProgramPaused: EngineQueue.paused,
+    Tuned: EngineQueue.tuned,
 }
 """What becomes of each event at the queue of its engine."""

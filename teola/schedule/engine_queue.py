@@ -19,6 +19,7 @@ from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.routing.destinations import wait_s
+from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.events import (
@@ -48,11 +49,13 @@ from teola.schedule.events import (
     ProgramPaused,
     Recovered,
     Retried,
+    Retuned,
     RowsEnded,
     SetTimer,
     Sized,
     Tell,
     Timer,
+    Tuned,
     Waits,
 )
 from teola.schedule.faults import Faults, PolicyFailed
@@ -111,6 +114,7 @@ class EngineQueue:
         if self.continuous:
             self.rows.submitted(work, now)
         work.home = work.affinity
+        work.limited_from = self.instances.limited_s(now)
         if work.same is None or not self._follows(work, now, [] if out is None else out):
             self._enter(work, now)
 
@@ -133,20 +137,21 @@ class EngineQueue:
                 return [Tell(event.run, Known(event.primitive))]
             size, out = event.size, list[Output]()
             work.total, work.keys, work.queued = max(1, size.total), size.keys, True
-            work.same = size.same
+            work.same, work.limited_from = size.same, self.instances.limited_s(now)
             if work.same is None or not self._follows(work, now, out):
                 self._enter(work, now)
             return out
         return []
 
     def _follows(self, work: Work, now: float, out: Outbox) -> bool:
-        """Whether an equal work is queued or in flight, which `work` follows then. The place of
-        both is that of the query which was admitted first."""
+        """Whether an equal work is queued or in flight, which `work` follows then, or leads if it
+        is more urgent."""
         leader = self.followers.leader(work.same)
         if leader is None:
             self.followers.leads(work)
             return False
-        if leader.queued and not leader.flying and work.asker.admitted < leader.asker.admitted:
+        earlier = work.admitted < leader.admitted or work.deadline < leader.deadline
+        if leader.queued and not leader.flying and earlier:
             self.line.remove(leader, now)
             self.placing.left(leader, now)
             self._promote(leader, [work, leader, *self.followers.ended(leader)], now)
@@ -159,8 +164,11 @@ class EngineQueue:
         return True
 
     def _promote(self, old: Work, equals: list[Work], now: float) -> None:
-        """The first of these is queued where `old` stood, and the others follow it."""
+        """The first of these is queued where `old` stood, and the others follow it. It is as old as
+        the oldest of them, and wanted by the earliest deadline."""
         first, *rest = equals
+        first.admitted = min(work.admitted for work in equals)
+        first.deadline = min(work.deadline for work in equals)
         first.arrival, first.seq, first.queued = old.arrival, old.seq, True
         self.followers.leads(first)
         for work in rest:
@@ -478,6 +486,17 @@ class EngineQueue:
         self.placing.paused(event, now)
         return []
 
+    def tuned(self, event: Tuned, now: float) -> list[Output]:
+        """Options of a policy are others. What is refused changes nothing, and is told."""
+        policy = {"batching": self.line.policy, "routing": self.placing.routing}.get(event.kind)
+        refused = (
+            tune(policy, event.options)
+            if policy is not None
+            else (f"there is no kind of policies {event.kind!r}: say 'batching' or 'routing'")
+        )
+        self.line.asking.forget()
+        return [Retuned(self.engine, event.kind, event.options, refused)]
+
     def changed(self, event: InstanceChanged, now: float) -> list[Output]:
         """An instance told how much more its KV memory can take."""
         self.instances.told(event.instance, event.free_tokens)
@@ -526,6 +545,8 @@ class EngineQueue:
     def dispatch(self, now: float, out: Outbox | None = None) -> Outbox:
         """One scheduling round: fill every instance that has room."""
         out = [] if out is None else out
+        if not self._one:
+            self.placing.weigh()
         self.again.reconsider(now)
         if self.instances.leaves_room:
             self.rows.reconsider(now)
@@ -533,6 +554,7 @@ class EngineQueue:
         if alone is not None:
             slots = self.instances.room(0, now)
             if slots is None:
+                self.instances.limited(now, waits=True)
                 self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
@@ -543,6 +565,7 @@ class EngineQueue:
             self.line.tell(now)
         while self.line.ready and (sent := self._round(now)) is not None:
             out.append(sent)
+        self.instances.limited(now, waits=self.line.ready > 0)
         wake = self.again.wake(now) if self.line.count else None
         if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
             wake = at if wake is None else min(wake, at)
@@ -615,7 +638,10 @@ class EngineQueue:
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        return self.line.asking.candidates(self.placing.routing, loads, now)
+        routing, worth = self.placing.routing, None
+        if self.instances.slowness and type(routing).order is RoutingPolicy.order:
+            worth = self.instances.worth
+        return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
         batch, items, found, continuous = self.next_batch, 0, 0, self.continuous
@@ -651,6 +677,7 @@ class EngineQueue:
                 expected = self.expected_s(i, items - found)
                 self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
         self.instances.send(i, batch, items, entries, found)
+        self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
             tokens = [each for slice in slices for each in _tokens(*slice)]
             quota.sent(tokens, now, together=not continuous)

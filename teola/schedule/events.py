@@ -94,6 +94,13 @@ class Expected:
 
 
 @dataclass(slots=True)
+class Postponed:
+    """The query's deadline is `by_s` later: so long nothing could go on before people answered."""
+
+    by_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -308,6 +315,16 @@ class LimitsTold:
     tokens_reset_s: float
 
 
+@dataclass(slots=True)
+class Tuned:
+    """Options of one of the engine's policies are others from now on. kind: `batching` or
+    `routing`."""
+
+    engine: str
+    kind: str
+    options: Mapping[str, Any]
+
+
 # --- commands -------------------------------------------------------------------------------
 
 
@@ -491,6 +508,16 @@ class Waits:
 
 
 @dataclass(slots=True)
+class Retuned:
+    """A policy's options have changed, or not (for logs). refused: why not ("": they have)."""
+
+    engine: str
+    kind: str
+    options: Mapping[str, Any]
+    refused: str = ""
+
+
+@dataclass(slots=True)
 class Joined:
     """A work follows another one, which is in flight: it is told what has come of that, and what
     comes. leader: run and primitive."""
@@ -524,6 +551,7 @@ RunEvent = (
     | Again
     | Known
     | Expected
+    | Postponed
     | Cancelled
     | DeadlineReached
     | RowsCame
@@ -545,6 +573,7 @@ QueueEvent = (
     | Sized
     | PrefixChanged
     | ProgramPaused
+    | Tuned
 )
 RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Wanted | Finish
 OfRun = Control | Measure | Release | Skipped | Fused | Wanted | Finish
@@ -559,6 +588,7 @@ OfEngine = (
     | Joined
     | Ejected
     | Recovered
+    | Retuned
     | PolicyFailed
 )
 Command = OfRun | OfEngine

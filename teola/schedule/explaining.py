@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from teola.policies.reason import Because, Reason
+from teola.policies.reason import Because, Hold, Reason
 from teola.policies.routing.base import HELD, RoutingPolicy
 from teola.policies.work import Slice, Work
 from teola.schedule.instances import Instances
@@ -37,6 +37,12 @@ class Explaining:
                 instances=len(self._instances), found=work.found, total=total, holds=holds
             )
 
+    def looks(self, work: Work) -> None:
+        """A work has been bound to an instance to see how long that takes by now."""
+        last = work.reason
+        holds = last.holds if last is not None else ()
+        work.reason = Reason(Because.LOOKS, instances=len(self._instances), holds=holds)
+
     def _placed(self, work: Work, at: int, now: float) -> Reason:
         if len(self._instances) == 1:
             return Reason(Because.ONLY)
@@ -52,6 +58,12 @@ class Explaining:
             for work in free:
                 holds = work.reason.holds if work.reason is not None else ()
                 work.reason = told._replace(instances=len(self._instances), holds=holds)
+        clock = self._instances.limited_s(now)
+        for work, _, _ in slices if clock else ():
+            if clock > work.limited_from and work.reason is not None:
+                limit = Hold(Because.LIMIT, clock - work.limited_from)
+                others = (hold for hold in work.reason.holds if hold.because is not Because.LIMIT)
+                work.reason = work.reason._replace(holds=(*others, limit))
 
     def _taken(self, i: int, tokens: int, now: float) -> Reason:
         """Why instance `i` took what was bound to none. tokens: of the batch, which counts there
@@ -64,8 +76,11 @@ class Explaining:
         other = next((one for one in instances.open(now) if one.instance != i), None)
         here = instances[i].context - tokens
         load = here / instances[i].limits.max_batch
-        if other is None or other.load < load:
+        if other is None or (other.load < load and not instances.slowness):
             return Reason(Because.ROOM)
+        if slowness := instances.slowness:
+            ours, its = load * slowness[i], other.load * slowness[other.instance]
+            return Reason(Because.SPEED, "", ours, its, other.instance)
         there = instances[other.instance]
         if there.limits.max_batch != instances[i].limits.max_batch:
             return Reason(Because.LOAD, "", load, other.load, other.instance)

@@ -8,6 +8,7 @@ exactly one state: as soon as the outputs and the effects are done. It knows no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
 from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
@@ -26,6 +27,7 @@ from teola.schedule.events import (
     Fused,
     Known,
     Outbox,
+    Postponed,
     Recall,
     Release,
     RunEvent,
@@ -51,7 +53,8 @@ class GraphRun:
     """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
     else happens.
 
-    asker, behind_s, longer_s: see Run. By default it is asked by nobody in particular.
+    asker, admitted, deadline, behind_s, longer_s: see Run. By default it is asked by nobody in
+        particular.
     known: primitives that no engine is to do, since what they gave before is known.
     out: where its commands go. A run that belongs to no core keeps them here itself, with what it
         wants of the queues.
@@ -64,12 +67,16 @@ class GraphRun:
         asker: Asker | None = None,
         *,
         began: float = 0.0,
+        admitted: float | None = None,
+        deadline: float = inf,
         behind_s: float = 0.0,
         longer_s: float = 0.0,
     ) -> None:
         self.id, self.plan = id, plan
         self.asker = asker or Asker(app=plan.graph.name, program=id, admitted=began)
         self.began, self.behind_s, self.longer_s = began, behind_s, longer_s
+        self.admitted = began if admitted is None else admitted
+        self.deadline = deadline
         self.known = frozenset[int]()
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
@@ -202,6 +209,9 @@ class GraphRun:
 
     def _expected(self, event: Expected) -> None:
         self.longer_s += event.more_s
+
+    def _postponed(self, event: Postponed) -> None:
+        self.deadline += event.by_s
 
     def _lacks(self, component: str, cause: Cause) -> None:
         """The query will do without what an optional component gives."""
@@ -383,6 +393,7 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Again: GraphRun._again,
     Known: GraphRun._known,
     Expected: GraphRun._expected,
+    Postponed: GraphRun._postponed,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,
 }

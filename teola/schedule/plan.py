@@ -6,7 +6,7 @@ a query's data is worked out once: in-degrees, depths, groups, readers, which it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -23,7 +23,16 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_effect, retries
+from teola.graph.ops import (
+    CONTROL,
+    DECODES,
+    DONE_ONCE,
+    GROUP_HEADS,
+    PREFILLS,
+    Op,
+    has_effect,
+    retries,
+)
 from teola.graph.primitive import refs_of
 from teola.habit import Habit
 from teola.passes import Optimised, estimate
@@ -244,9 +253,14 @@ class Plan:
                 base_s=profile.engine(p.engine).cost(p.op).base_s,
                 takes_s=estimate.seconds(graph, p, profile),
                 item_s=estimate.item_s(graph, p, profile),
+                call_s=sum(estimate.seconds(graph, q, profile) for q in (p, *self._written(i))),
             )
-            for p in self.primitives
+            for i, p in enumerate(self.primitives)
         )
+
+    def _written(self, i: int) -> Iterator[Primitive]:
+        """The decodings of the call that `i` heads."""
+        return (self.primitives[member] for member in self.members[i])
 
     def _specs(self, estimates: tuple[Estimate, ...], profile: Profile) -> tuple[WorkSpec, ...]:
         return tuple(
@@ -260,7 +274,7 @@ class Plan:
                 members=self.members[i],
                 retries=retries(p.op, p.params),
                 estimate=estimates[i],
-                measured=p.batchable or p.op in PREFILLS,
+                measured=p.batchable or p.op in PREFILLS or p.op in DONE_ONCE,
                 item_tokens=self._tokens(p) // max(1, p.items) if p.op is Op.EMBEDDING else 0,
                 planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
                 planned_output=self._output(i),

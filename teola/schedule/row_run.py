@@ -15,6 +15,7 @@ whoever comes within that time goes before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Final, overload
 
 from teola.errors import DeadlineExceeded, QueryCancelled
@@ -125,9 +126,12 @@ class RowRun:
         asker: Asker,
         *,
         began: float = 0.0,
+        deadline: float = inf,
         most: int = OPEN,
     ) -> None:
-        self.id, self.plan, self.asker, self.began = id, plan, asker, began
+        self.id, self.plan, self.asker = id, plan, asker
+        self.began = self.admitted = began
+        self.deadline = deadline
         self.behind_s = self.longer_s = 0.0
         self.state: State | None = None
         self.open: dict[int, int] = {}

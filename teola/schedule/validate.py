@@ -72,6 +72,10 @@ def _validate_owner(work: Work, run: Run | None) -> None:
     where = f"primitive {work.primitive} of {run.id!r} "
     assert work.asker is run.asker, f"{where}is asked by {work.asker} and not by {run.asker}"
     assert work.began == run.began, f"{where}began {work.began} and not {run.began}"
+    equal = work.same is not None  # it may go for others, which are older or in more of a hurry
+    older, sooner = work.admitted < run.admitted, work.deadline < run.deadline
+    assert work.admitted == run.admitted or (equal and older), f"{where}came {work.admitted}"
+    assert work.deadline == run.deadline or (equal and sooner), f"{where}ends by {work.deadline}"
     assert work.behind_s == run.behind_s, f"{where}has {work.behind_s} s behind it"
 
 

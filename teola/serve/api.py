@@ -119,9 +119,9 @@ def _app_routes(routes: APIRouter, service: Service) -> None:
         return {"apps": listed}
 
     @routes.get("/apps/{app}", tags=["applications"])
-    async def show_app(app: str) -> dict[str, Any]:
+    async def show_app(app: str, request: Request) -> dict[str, Any]:
         """Inputs and parameters of an application, as JSON Schema."""
-        return described(service.app(app))
+        return described(service.app(app), service.board.databases.open_to(tenant(request)))
 
 
 async def ask(service: Service, app: str, request: Request) -> Response:

@@ -6,8 +6,8 @@
 The first step holds whatever the statement says: SQLite itself resolves the names, and no table is
 there but those allowed, without their private columns. A view is a table there, so what a view
 reads is the view's alone. (On the file this could not be told: the authorizer is given the name of
-a view that reads a table, but a part of WITH may have the same name.) A * names no column, so on the
-file the authorizer refuses the private ones, unless a view reads them.
+a view that reads a table, but a part of WITH may have the same name.) A * names no column, so on
+the file the authorizer refuses the private ones, unless a view reads them.
 """
 
 from __future__ import annotations

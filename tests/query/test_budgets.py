@@ -17,12 +17,17 @@ from teola.engine import Call, Delta, Usage
 from teola.errors import EngineError, InputError, QueryFailed
 from teola.policies.ledger import Account, Ledger, Reservation
 from teola.price import Price
+from teola.query.job import Job
 from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime.billing import Billing
 from teola.runtime.day_accounts import DayBudget
+from teola.runtime.live.paying import Paying
+from teola.runtime.live.steps import Steps
 from teola.testing.hash_engines import HashModel
 from teola.tools import component_tool, tool
 from tests.planted import catches, edited
+from tests.runtime.live.test_steps import Log
 
 WORD = "four"
 
@@ -97,8 +102,8 @@ def note(**more: Any) -> Generate:
     )
 
 
-def mapped(runtime: Runtime, **more: Any) -> App:
-    each = Each(note(**more), over="topics", item="topic", gives={"notes": "note"}, at_once=64)
+def mapped(runtime: Runtime, at_once: int = 64, **more: Any) -> App:
+    each = Each(note(**more), over="topics", item="topic", gives={"notes": "note"}, at_once=at_once)
     return App("map", each, inputs={"topics": "texts"}, outputs={"notes": "notes"}, runtime=runtime)
 
 
@@ -200,8 +205,8 @@ def test_a_budget_holds_in_any_nesting() -> None:
             try:
                 result = app.run(given, most_tokens=most)
             except QueryFailed as error:
-                assert breaks is not None or "budget" not in str(error), error
-                result = error.result
+                told, result = str(error), error.result
+                assert breaks is not None or "budget" not in told, told
             assert runtime.live.billing.idle
         bill = sum(model.bill for model in models.values())
         assert bill <= most, f"seed {seed}: {bill} of {most}"
@@ -230,7 +235,7 @@ def test_money_is_counted_by_the_prices_of_models() -> None:
     prices = {"llm": Price(prompt=1.0, answer=10.0, cached=0.1)}
     with Runtime({"llm": lambda: model}, prices=prices) as runtime:
         app = mapped(runtime, max_tokens=50)
-        result = app.run(topics=["a"] * 20, most_cost=0.001)
+        result = app.run(topics=[f"a{k}" for k in range(20)], most_cost=0.001)
         whole = app.run(topics=["a"])
     assert result.state == "partial"
     assert result.usage.cost is not None
@@ -288,6 +293,30 @@ def test_a_failure_says_what_was_done_and_spent() -> None:
     assert error.usage.calls == 2
     assert [step["tool"] for step in error.steps] == ["look", "look"]
     assert any(id.startswith("agent/call/1/") for id in error.ran)
+
+
+@catches(
+    "a-new-budget",
+    "a query that goes on in another process has all of its budget again",
+    edited(Paying.recalled, "ledger.took_before", "str"),
+)
+def test_what_is_known_of_an_earlier_run_was_paid_by_it() -> None:
+    model, log = Metered(words=20), Log()
+    with Runtime({"llm": lambda: model}, learn=False) as runtime:
+        app = mapped(runtime, at_once=1, max_tokens=50)
+
+        def run(most: int) -> Result:
+            job = Job(app, QuerySpec({"topics": ["a", "b", "c", "d"]}, most_tokens=most), id="q")
+            job.steps = Steps("q", log.found, log, "ask")
+            return runtime.start(job.run()).result(30)
+
+        assert run(60).state == "partial"
+        made = model.made
+        assert 0 < made < 4
+        assert run(60).state == "partial"
+        assert model.made == made
+        assert run(10_000).state == "ok"
+    assert model.made == 4
 
 
 def test_of_accounts_around_each_other_the_smallest_holds() -> None:

@@ -383,9 +383,7 @@ def test_a_query_inside_one_that_waits_holds_no_version(process: Process) -> Non
             found = read.run(topic=topic, documents={"name": "a", "text": "Mara keeps the lamp."})
             return str(found.answer)
 
-        outer = App(
-            "outer", around, inputs={"topic": "text"}, outputs={"answer": "answer"}
-        )
+        outer = App("outer", around, inputs={"topic": "text"}, outputs={"answer": "answer"})
         outer.runtime = read.home
         id = outer.run(topic="lamp").query_id
         assert not read.home.host("vectorstore").engine._started.pins._pins  # type: ignore[attr-defined]

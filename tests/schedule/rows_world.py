@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Any
 
@@ -71,6 +72,8 @@ class Calls:
     asker: Asker
     count: int
     began: float = 0.0
+    admitted: float = 0.0
+    deadline: float = inf
     behind_s: float = 0.0
     longer_s: float = 0.0
     state: State | None = None

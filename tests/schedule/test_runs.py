@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from teola.graph import Op
 from teola.policies import batching, routing
@@ -56,6 +57,8 @@ class RowsRun:
     plan: Rows
     asker: Asker
     began: float = 0.0
+    admitted: float = 0.0
+    deadline: float = inf
     behind_s: float = 0.0
     longer_s: float = 0.0
     state: State | None = None

@@ -296,7 +296,7 @@ def test_no_function_of_a_server_is_called_by_the_alias_of_another() -> None:
         "SELECT pg_ls_dir.pg_ls_dir FROM jsonb_array_elements_text('[\"/\"]') AS pg_ls_dir",
     ):
         for tables in (ALLOWED, SCHEMA, None):
-            with pytest.raises(ToolError, match="no column 'pg_|no column 'ts_stat'"):
+            with pytest.raises(ToolError, match=r"no column 'pg_|no column 'ts_stat'"):
                 select_only(sql, "postgres", tables)
     for sql in (
         "SELECT f.f, g.value ->> 'a', h.key, i.x, j.j, j.ordinality FROM unnest(ARRAY[1]) AS f, "

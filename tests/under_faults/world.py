@@ -14,7 +14,6 @@ from typing import Any, Final
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.asker import Asker
-from teola.policies.batching import BATCHING
 from teola.policies.ledger import Account, Ledger
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.e2 import E2
@@ -34,6 +33,7 @@ from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, ProgramPaused, State
+from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
 from teola.testing.hash_engines import number
 from tests.recording import RecordingCore
@@ -52,9 +52,18 @@ from tests.under_faults.engines import (
     texts_of,
 )
 from tests.under_faults.far import FarEngine
-from tests.under_faults.faults import Fault, Kind, draw
+from tests.under_faults.faults import Fault, Kind, draw, draw_refusals
 
 TENANTS: Final = ("t0", "t1")
+BATCHINGS: Final = (
+    "critical_path",
+    "fair",
+    "fifo",
+    "per_invocation",
+    "prefix_groups",
+    "topology",
+)
+"""Batching policies that scenarios draw from: another one would change them all."""
 QUESTIONS: Final = 6
 DEADLINE_S: Final = 120.0
 FINISH_S: Final = 60.0
@@ -152,13 +161,15 @@ def scenario(seed: int) -> Scenario:
     for query in queries:
         query.session = sessions.choice(("", "", "a", "b"))
     faults = draw(rng, instances, count, BUSY_S)
+    faults += draw_refusals(Random(f"servers {seed}"), instances, BUSY_S)
+    faults.sort(key=lambda fault: fault.at)
     for fault in faults:
         if fault.kind is Kind.CLIENT_GONE:
             queries[fault.query].gone_s = fault.at
         elif fault.kind is Kind.DEADLINE:
             queries[fault.query].deadline_s = fault.at
     routing = ROUTINGS[seed % len(ROUTINGS)]
-    return Scenario(seed, rng.choice(sorted(BATCHING)), routing, instances, queries, faults)
+    return Scenario(seed, rng.choice(BATCHINGS), routing, instances, queries, faults)
 
 
 class World:
@@ -279,9 +290,11 @@ class World:
                 policy = POLICIES[routing]()
                 limits = [instance.limits for instance in queue.instances]
                 queue = EngineQueue(name, limits, queue.line.policy, policy)
+                queue.overdue = Overdue() if queue.continuous else None
             self.core.queues[name] = queue
             queue._failed = self._noting(queue, "_failed")
             queue._left_and_failed = self._noting(queue, "_left_and_failed")  # type: ignore[method-assign]
+            queue._refused = self._noting_refusals(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
             self.supervisor.watch(name, i, far)
@@ -300,6 +313,22 @@ class World:
             found.append(failure)
             for one in equals:  # which are tried again as one
                 self.failures[one.run, one.primitive] = found.copy()
+
+        return noting
+
+    def _noting_refusals(self, queue: Any) -> Any:
+        """Notes those that cost a try: of a server that is away while another is there."""
+        refused = queue._refused
+
+        def noting(out: Any, work: Work, *more: Any) -> None:
+            cause = more[-2]
+            before = work.tries - work.excused
+            refused(out, work, *more)
+            cause.error.__traceback__ = None
+            found = queue.works.get((work.run, work.primitive), work)
+            if found is work or found.tries - found.excused > before:
+                failure = Failure(cause, work.streamed, budget=True)
+                self.failures.setdefault((work.run, work.primitive), []).append(failure)
 
         return noting
 
@@ -356,6 +385,8 @@ class World:
                     one = self.far[fault.engine, i]
                     loop.call_at(at, setattr, one, "down_until", until)
                     loop.call_at(at, one.die, "was killed")
+            case Kind.REFUSE | Kind.AWAY:
+                loop.call_at(at, far.refuse, until, fault.kind)
             case Kind.DRAIN:
                 loop.call_at(at, self._drain, fault.engine, fault.instance)
             case _:

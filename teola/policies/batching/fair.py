@@ -259,7 +259,15 @@ class _Batch:
                 weight -= (hi - lo) * work.missing if work.row_tokens else hi - lo
                 entries -= work.entries(hi - lo)
             lane = slices[0].work.spec.lane
-            self.room = Slots(self.room.instance, weight, entries, False, lane=lane, kept=kept)
+            self.room = Slots(
+                self.room.instance,
+                weight,
+                entries,
+                False,
+                lane=lane,
+                rationed=self.room.rationed,
+                kept=kept,
+            )
         return slices
 
     def too_large(self, flow: Flow) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import ANY, RoutingPolicy, found_tokens
-from teola.policies.routing.destinations import Destination, compared, destinations
+from teola.policies.routing.destinations import Destination, compared, destinations, wait_s
 from teola.policies.work import Work
 
 
@@ -38,7 +38,11 @@ class PrefixAffinity(RoutingPolicy):
 
     def _token_s(self) -> list[float]:
         """Of each instance; empty where one is not known."""
-        times = [profile.step.per_token_s for profile in self.view.profiles]
+        profiles = [*self.view.profiles]
+        times = [profile.step.per_token_s for profile in profiles]
+        if any(profile is not profiles[0] for profile in profiles):
+            # what was learned may be without this term, or have it on some of them only
+            times = [wait_s(profile, 1) if profile.timed else 0.0 for profile in profiles]
         return times if all(times) else []
 
     def why(self, work: Work, at: int, now: float) -> Reason:

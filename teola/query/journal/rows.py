@@ -168,6 +168,7 @@ class Body(BaseModel):
     overrides: dict[str, Any] = {}
     passes: str | None = None
     session: str | None = None
+    finish_by_s: float | None = None
     most_tokens: int | None = None
     most_cost: float | None = None
 
@@ -203,7 +204,7 @@ class Body(BaseModel):
             for name, value in self.inputs.items()
         }
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
-        for name in ("session", "most_tokens", "most_cost"):
+        for name in ("session", "most_tokens", "most_cost", "finish_by_s"):
             if (value := getattr(self, name)) is not None:  # else it is as before there were any
                 whole[name] = value
         try:

@@ -36,6 +36,8 @@ class Listener(NamedTuple):
     item: an item of the list that it writes is complete; None if nobody wants to know.
     over: the stream has ended, well or not: how many characters came, and the usage as far as its
     engine told it.
+    finished: why the text ended, in the engine's word.
+    again: an empty text is a failure, because there is another try for that.
     """
 
     first: Callable[[], None]
@@ -44,6 +46,8 @@ class Listener(NamedTuple):
     ends: Callable[[str], None] = lambda end: None
     item: Callable[[Any], None] | None = None
     over: Callable[[int, Usage], None] = lambda characters, usage: None
+    finished: Callable[[str], None] = lambda reason: None
+    again: bool = False
 
 
 async def run_call(
@@ -81,6 +85,8 @@ async def run_call(
                         if at:  # parsers read character by character, and this is an event loop
                             await asyncio.sleep(0)
                         output.feed(delta.text[at : at + PIECE])
+                if delta.finish_reason:
+                    listener.finished(delta.finish_reason)
                 if delta.finish_reason in ("length", "refusal"):
                     output.cut = delta.finish_reason == "length"
                     listener.ends(delta.finish_reason)
@@ -93,6 +99,8 @@ async def run_call(
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()
     if text_wanted and not told and output.blank:
+        if listener.again:
+            raise OutputError("the answer is empty", retryable=True)
         listener.ends("empty")
     output.close()
     return usage

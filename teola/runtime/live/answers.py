@@ -25,24 +25,24 @@ class Answer(NamedTuple):
 class _Kept(NamedTuple):
     answer: Answer
     until: float
-    bytes: int
+    size: int
 
 
 class Answers:
     """By digest; the one that was not wanted for longest goes first. scope: in the digests of calls
-    that are equal within this only."""
+    that are equal within this only, such as a query's id."""
 
     __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "scope")
 
     def __init__(
-        self, scope: bytes = b"", most: float = QUERY_ANSWERS, most_bytes: int = QUERY_BYTES
+        self, scope: str = "", most: float = QUERY_ANSWERS, most_bytes: int = QUERY_BYTES
     ) -> None:
         self.scope, self._most, self._most_bytes = scope, most, most_bytes
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._bytes = 0
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         """That are held, about."""
         return self._bytes
 
@@ -73,4 +73,4 @@ class Answers:
             self._drop(next(iter(self._kept)))
 
     def _drop(self, same: bytes) -> None:
-        self._bytes -= self._kept.pop(same).bytes
+        self._bytes -= self._kept.pop(same).size

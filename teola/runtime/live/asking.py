@@ -12,7 +12,9 @@ from teola.engine import QueryContext
 from teola.errors import TeolaError
 from teola.policies.asker import Asker
 from teola.policies.ledger import Ledger
+from teola.price import Price
 from teola.runtime.live.asking_rows import LiveRows
+from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.observe.trace import Trace
 from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsEnd
@@ -30,6 +32,8 @@ class Home(Protocol):
     def live(self) -> Any: ...
 
     def admit(self) -> None: ...
+
+    def price_of(self, name: str) -> Price | None: ...
 
     async def ensure(self, names: Iterable[str], optional: Collection[str] = ()) -> None: ...
 
@@ -89,7 +93,7 @@ class Asking:
             output=call.decode.max_tokens,
         )
         most = windows(len(live.core.queues[call.engine].instances))
-        run = RowRun(id, specs, asker, began=now, most=most)
+        run = RowRun(id, specs, asker, began=now, deadline=deadline, most=most)
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:
@@ -103,6 +107,9 @@ class Asking:
         trace = Trace(id, self._app, None, now)
         done = loop.create_future()
         asked = LiveRows(run, trace, context, call.instruction, call.decode, source, sink, done)
+        if self._budget is not None:
+            price = self._home.price_of(call.engine)
+            asked.budget = RowBudget(self._budget, price, call.decode.max_tokens)
         return asked
 
     def cancel(self) -> None:

@@ -8,16 +8,18 @@ slice is still known there, so that each row is answered once.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from teola.engine import Call, Delta, LanguageModel, QueryContext, TextPart, Usage
-from teola.errors import OutputError, QueryCancelled, TeolaError, reason_of
+from teola.errors import InputError, OutputError, QueryCancelled, TeolaError, reason_of
 from teola.graph import DecodeParams, Role
 from teola.policies.work import Slice, Work, ranges
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.entering import entered
+from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.live.thoughts import OPENS, Spoken
 from teola.runtime.observe.noting import working_for
@@ -66,6 +68,7 @@ class LiveRows(AskedRows[Row]):
         self.source, self.sink, self.done = source, sink, done
         self.deadline = context.deadline
         self.timer: asyncio.TimerHandle | None = None
+        self.budget: RowBudget | None = None
         self.wanted = 0
         self._characters = 0
 
@@ -87,13 +90,20 @@ class LiveRows(AskedRows[Row]):
         """Rows are over: their answers go to whoever asked."""
         given: list[tuple[RowAnswer, int]] = over.given or []
         answers = [answer for answer, _ in given]
+        prompt = cached = written = 0
         for answer, characters in given:
             if answer.prompt_tokens:
-                self.prompt_tokens += answer.prompt_tokens
+                prompt += answer.prompt_tokens
                 self._characters += characters
-            self.cached_tokens += answer.cached or 0
-            self.completion_tokens += answer.generated or 0
-        lost = self.over(over.primitive, len(given), over.failed)
+            cached += answer.cached or 0
+            written += answer.generated or 0
+        usage, i = Usage(prompt, written, cached), over.primitive
+        self.used(usage)
+        lost = self.over(i, len(given), over.failed)
+        if self.budget is not None:
+            self.budget.used(i, usage)
+            if i not in self.windows:
+                self.budget.settle(i)
         for row, (_, cause) in zip(lost, over.failed, strict=True):
             answers.append(RowAnswer(row.id, None, reason_of(cause.error)))
         self.sink.put(answers)
@@ -104,6 +114,8 @@ class LiveRows(AskedRows[Row]):
         assert finish is not None
         self.context.life.over = True
         self.source.close()
+        if self.budget is not None:
+            self.budget.close()
         if self.timer is not None:
             self.timer.cancel()
         end = RowsEnd(
@@ -199,7 +211,29 @@ class AskingRows:
                     live.wake()
                 return
             asked.wanted -= 1
+            if asked.budget is not None and not self._afford(asked, asked.budget, rows):
+                return
             self._measure(asked, rows)
+
+    def _afford(self, asked: LiveRows, budget: RowBudget, rows: list[Row]) -> bool:
+        """Leave of a window as many rows as its run can pay for, and put back the others; whether
+        some are left. Else it is tried again, or the run ends."""
+        live, i, tokens = self._live, len(asked.run.plan), asked.row_tokens(rows)
+        why: Exception | None = None
+        try:
+            count = budget.afford(i, len(rows), tokens)
+        except InputError as error:
+            count, why = 0, error
+        asked.source.put_back(rows[count:])
+        del rows[count:]
+        if count:
+            return True
+        asked.wanted += 1
+        why = why or budget.wait(tokens, partial(live.loop.call_soon, self.look, asked))
+        if why is not None:
+            live.tell(asked.id, SourceEnded(why), live.loop.time())
+            live.wake()
+        return False
 
     def _measure(self, asked: LiveRows, rows: list[Row]) -> None:
         """Tell the run that these rows came; with the keys of the first prompt, if the engine's
@@ -276,7 +310,8 @@ class AskingRows:
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            stream = stream_of(model, self._call(asked, row, one.work.priority)).thing
+            closing: Any = stream_of(model, self._call(asked, row, one.work.priority))
+            stream = closing.thing
             try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):

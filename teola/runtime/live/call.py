@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Call, LanguageModel, NextRead, Usage
+from teola.engine import Call, Engine, LanguageModel, NextRead, Usage, near
 from teola.graph import DecodeParams, Op
 from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
@@ -58,20 +58,21 @@ class Hearer:
     """A query that hears a call: the one that makes it, or one whose own call, which `head` leads,
     is equal. shown: its text goes to the watcher as it comes. items: of its list, that were written
     so far. sent: something of it has been passed on, so there can be no further try. follows: it is
-    not the one that makes the call."""
+    not the one that makes the call. live: takes what it tells the core."""
 
-    __slots__ = ("_field", "_live", "_sent", "follows", "head", "items", "query", "sent", "shown")
+    __slots__ = ("_field", "_sent", "follows", "head", "items", "live", "query", "sent", "shown")
 
     def __init__(
         self, query: LiveQuery, head: int, sent: Dispatch, live: Lives, *, follows: bool
     ) -> None:
-        self.query, self.head, self._sent, self._live = query, head, sent, live
+        self.query, self.head, self._sent, self.live = query, head, sent, live
         self.items, self.sent, self.follows = 0, False, follows
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         decode = query.plan.primitives[query.plan.members[head][0]].params
         assert isinstance(decode, DecodeParams)
         self._field = FieldText(decode.field) if decode.field is not None else None
         query.ends.pop(head, None)  # that was an earlier try's
+        query.finishes.pop(head, None)
 
     def first(self) -> None:
         """Its first token has come."""
@@ -80,25 +81,25 @@ class Hearer:
             return
         if not query.run.ended(head):  # another try: what was released must not come back
             query.store.put(head, {"sequence": True})
-        query.trace.ended(head, 0, self._live.clock(), self._state)
+        query.trace.ended(head, 0, self.live.clock(), self._state)
         query.watch(head, 1, "writing")
         engine, instance = self._sent.engine, self._sent.instance
-        self._live.post(FirstToken(engine, instance, query.id, head, self.shown))
+        self.live.post(FirstToken(engine, instance, query.id, head, self.shown))
 
     def deliver(self, k: int, result: Mapping[str, Any]) -> None:
         """Outputs of its decoding `k`."""
         query, member = self.query, self.query.plan.members[self.head][k]
         if query.run.state is None and not query.run.ended(member):
             counts = query.store.put(member, own_copy(result) if self.follows else result)
-            query.trace.ended(member, 0, self._live.clock(), self._state)
+            query.trace.ended(member, 0, self.live.clock(), self._state)
             engine, instance = self._sent.engine, self._sent.instance
-            self._live.post(MemberCompleted(engine, instance, query.id, self.head, member, counts))
+            self.live.post(MemberCompleted(engine, instance, query.id, self.head, member, counts))
 
     def item(self, item: Any) -> None:
         """It has written an item of its list."""
         k, self.items = self.items, self.items + 1
         if is_heard(self.query, self.head):
-            self.sent |= self._live.wrote(self.query, self.head, self._sent, k, item)
+            self.sent |= self.live.wrote(self.query, self.head, self._sent, k, item)
 
     def token(self, text: str) -> None:
         """A piece of its text."""
@@ -113,6 +114,10 @@ class Hearer:
     def ends(self, end: str) -> None:
         """It did not end as it should."""
         self.query.ends[self.head] = end
+
+    def finished(self, reason: str) -> None:
+        """Why its text ended."""
+        self.query.finishes[self.head] = reason
 
     @property
     def _state(self) -> str:
@@ -140,6 +145,7 @@ class LiveCall:
         "_items",
         "_live",
         "_query",
+        "_reason",
         "_results",
         "_shared",
         "_text",
@@ -155,7 +161,7 @@ class LiveCall:
     ) -> None:
         self._command, self._query, self._head, self._live = command, query, head, live
         self._hearers: list[Hearer] = []
-        self._shared, self._end = shared, ""
+        self._shared, self._end, self._reason = shared, "", ""
         self._text: list[str] = []
         self._items: list[Any] = []
         self._results: list[tuple[int, Mapping[str, Any]]] = []
@@ -176,13 +182,23 @@ class LiveCall:
         """What it wrote, and how it ended (see Trace.ends), if it is shared."""
         return "".join(self._text), self._end
 
-    def join(self, query: LiveQuery, head: int) -> None:
-        """The call that `head` leads in `query` is equal: it is told what has come, and what
-        comes."""
+    @property
+    def batch(self) -> int:
+        """Number of this try's dispatch."""
+        return self._command.batch
+
+    def join(self, query: LiveQuery, head: int, at_once: Lives) -> None:
+        """The call that `head` leads in `query` is equal: it is told what comes, and before that,
+        by `at_once`, what has come."""
         if any((one.query, one.head) == (query, head) for one in self._hearers):
             return
-        hearer = Hearer(query, head, self._command, self._live, follows=True)
+        hearer = Hearer(query, head, self._command, at_once, follows=True)
         self._hearers.append(hearer)
+        self._catch_up(hearer)
+        hearer.live = self._live
+
+    def _catch_up(self, hearer: Hearer) -> None:
+        query, head = hearer.query, hearer.head
         query.trace.shares(head)
         if self.started:
             hearer.first()
@@ -192,6 +208,8 @@ class LiveCall:
             hearer.item(item)
         if self._end:
             hearer.ends(self._end)
+        if self._reason:
+            hearer.finished(self._reason)
         for k, result in self._results:
             hearer.deliver(k, result)
 
@@ -206,7 +224,17 @@ class LiveCall:
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
         token = self._token if self._shared or own.shown else None
         item = self._item if self._shared or is_heard(query, head) else None
-        listener = Listener(self._first, self._deliver, token, self._ends, item, self._over)
+        again = self._is_first_try and not own.shown and retries_empty(host.engine)
+        listener = Listener(
+            self._first,
+            self._deliver,
+            token,
+            self._ends,
+            item,
+            self._over,
+            self._finished,
+            again,
+        )
         model = cast("LanguageModel", host.engine)
         if not decode.keep_thoughts:
             model = cast("LanguageModel", WithoutThoughts(model))
@@ -244,10 +272,27 @@ class LiveCall:
         for hearer in self._hearers:
             hearer.token(text)
 
+    @property
+    def _is_first_try(self) -> bool:
+        key = self._query.id, self._head
+        works = (one for one, _, _ in self._command.slices if (one.run, one.primitive) == key)
+        work = next(works, None)
+        return work is not None and work.tries <= work.excused
+
+    def _finished(self, reason: str) -> None:
+        self._reason = reason
+        for hearer in self._hearers:
+            hearer.finished(reason)
+
     def _ends(self, end: str) -> None:
         self._end = end
         for hearer in self._hearers:
             hearer.ends(end)
+
+
+def retries_empty(engine: Engine) -> bool:
+    """Whether an empty answer of this engine is asked for once more."""
+    return bool(getattr(near(engine), "retries_empty", False))
 
 
 def own_copy(result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,13 +14,12 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from teola.engine import Hit
-from teola.graph import DecodeParams, Op
+from teola.graph import DecodeParams
+from teola.graph.ops import DONE_ONCE
 from teola.runtime.live.answers import SHARED_BYTES, Answer, Answers
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.plan import Plan
 
-PURE: Final = frozenset({Op.EMBEDDING, Op.RERANKING, Op.WEB_SEARCH})
-"""Operations without chance that read nothing which the query's own tenant may change."""
 DIGEST_S, CHARACTER_S = 6e-6, 2e-9
 """What a digest takes, and for each character of what it is made of."""
 MOST_SHARE: Final = 0.01
@@ -47,30 +46,28 @@ class EqualWork:
         if fixed is None or query.terms.steps is not None:
             return None
         members, answers = plan.members[i], query.terms.answers
+        if members and answers is None:
+            return None
+        seconds = sum([plan.specs[k].estimate.takes_s for k in (i, *members)])
+        if seconds and MOST_SHARE * seconds < DIGEST_S:
+            return None
+        scope = ""
         if members:
-            if answers is None:
-                return None
-            scope = b"" if query.terms.shares_s else answers.scope
+            if answers is not None and not query.terms.shares_s:
+                scope = answers.scope
             pieces: Iterator[str | None] = _prompt_pieces(query, i)
         else:
-            scope = b""
             pieces = _pieces(query.store.resolve(i))
-        told = [query.context.tenant]
-        for piece in pieces:
-            if piece is None:
-                return None
-            told.append(piece)
-        seconds = sum(plan.specs[k].estimate.takes_s for k in (i, *members))
+        told = [query.context.tenant, scope, *pieces]
+        if None in told:
+            return None
         if seconds:
-            takes = DIGEST_S + CHARACTER_S * sum(map(len, told))
+            takes = DIGEST_S + CHARACTER_S * sum(map(len, cast("list[str]", told)))
             if takes > MOST_SHARE * seconds:
                 return None
-        digest = blake2b(fixed, digest_size=16, key=scope[:64])
-        for piece in told:
-            data = piece.encode("utf-8", "surrogatepass")
-            digest.update(b"%d " % len(data))
-            digest.update(data)
-        return digest.digest()
+        # how Python writes a list of texts says where each of them ends
+        data = repr(told).encode("utf-8", "surrogatepass")
+        return blake2b(data, digest_size=16, key=fixed).digest()
 
     def find(self, query: LiveQuery, same: bytes, now: float) -> Answer | None:
         """What an equal call wrote that has ended."""
@@ -94,7 +91,7 @@ def _alike(plan: Plan, i: int) -> bytes | None:
         decode = [cast("DecodeParams", m.params) for m in members]
         if any(one.temperature for one in decode):
             return None
-    elif p.op not in PURE:
+    elif p.op not in DONE_ONCE:
         return None
     sets = sorted(plan.keepable[i]), sorted(plan.shown[i])
     parts = [p.engine, p.op.value, p.params, p.outputs, *sets]
@@ -107,11 +104,11 @@ def _prompt_pieces(query: LiveQuery, i: int) -> Iterator[str | None]:
     before = query.run.before(i)
     if before >= 0:
         for part in query.store.values[before]["sequence"].parts:
-            yield part.role.value
+            yield part.role._value_
             yield part.text
     for k in (*query.run.fused.get(i, ()), i):
         for part in query.store.prompt(k):
-            yield part.role.value
+            yield part.role._value_
             yield part.text
 
 

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from math import inf
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
@@ -70,6 +70,7 @@ from teola.schedule.events import (
     Joined,
     Measure,
     Outcome,
+    Postponed,
     QueueEvent,
     RowsOver,
     SetTimer,
@@ -84,6 +85,25 @@ log = logging.getLogger(__name__)
 ON_ITS_OWN: Final = Terms()
 ROUNDS, ROUNDS_S = 64, 0.002
 """Scheduling rounds in one turn of the loop, which others wait for."""
+
+
+class Listens(Protocol):
+    """Hears of queries."""
+
+    def began(self, id: str, asker: Asker, now: float) -> None:
+        """One was admitted."""
+
+    def ended(self, id: str, trace: Trace, well: bool, now: float) -> None:
+        """One has ended, with an answer or without."""
+
+
+class Landed(NamedTuple):
+    """Items lo to hi of a work have come back."""
+
+    work: Work
+    lo: int
+    hi: int
+    result: EngineResult
 
 
 class Live(Driver[LiveQuery]):
@@ -112,9 +132,15 @@ class Live(Driver[LiveQuery]):
         self.equal = EqualWork()
         self._joinable: dict[WorkKey, LiveCall] = {}
         """Calls under way that equal ones may join."""
+        self._landed: dict[tuple[str, int], list[Landed]] = {}
+        """Slices of works that others may follow which have come back, by engine and batch, until
+        the core knows."""
         self._lives = Lives(self.post, loop.time, self._wrote)
+        self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.listeners: list[Listens] = []
+        """Who hears which queries come and end, besides those inside others."""
         self.asked_rows = AskingRows(self)
 
     # --- queries --------------------------------------------------------------------------
@@ -141,6 +167,9 @@ class Live(Driver[LiveQuery]):
             query.late = partial(self._late, id, DeadlineReached())
             query.timer = self.loop.call_at(context.deadline, query.late)
         self.outermost += not terms.depth
+        if not terms.depth:
+            for listener in self.listeners:
+                listener.began(id, asker, self.loop.time())
         self._enter(query)
         self.begin(query, self.loop.time())
         self.wake()
@@ -220,16 +249,24 @@ class Live(Driver[LiveQuery]):
         return query
 
     def _enter(self, query: LiveQuery) -> None:
+        query.postponed = self._postponed
         recalling(query)
         if query.terms.people is not None:
             query.terms.people.queries.add(query)
+
+    def _postponed(self, query: LiveQuery, by_s: float) -> None:
+        self.tell(query.id, Postponed(by_s), self.loop.time())
 
     def unask(self, query: LiveQuery, i: int) -> None:
         if query.terms.people is not None:
             query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= query.place is None and not query.terms.depth
+        if query.place is None and not query.terms.depth:
+            self.outermost -= 1
+            well = command.state in (State.OK, State.PARTIAL)
+            for listener in self.listeners:
+                listener.ended(query.id, query.trace, well, now)
         query.left_alone()
         if query.terms.people is not None:
             query.terms.people.left(query)
@@ -240,6 +277,7 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        query.trace.finish_reasons = query.finish_reasons()
         if command.state is not State.OK:
             for i in query.trace.open:
                 query.store.keep_pieces(i)
@@ -311,8 +349,12 @@ class Live(Driver[LiveQuery]):
         while inbox:
             event = inbox.popleft()
             handle(event, now)
-            if type(event) is CallEnded and self._joinable:
-                self._joinable.pop((event.run, event.primitive), None)
+            if self._joinable and type(event) is CallEnded:
+                call = self._joinable.get((event.run, event.primitive))
+                if call is not None and call.batch == event.batch:
+                    del self._joinable[event.run, event.primitive]
+            elif self._landed and type(event) is BatchCompleted:
+                self._landed.pop((event.engine, event.batch), None)
 
     def _drain(self) -> None:
         """The main loop, until nothing has come in. What was dispatched may have ended at once, and
@@ -398,7 +440,7 @@ class Live(Driver[LiveQuery]):
         outcomes = [
             outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
             if work.same is None
-            else self._outcome_for_all(command.engine, work, lo, hi, result, now)
+            else self._outcome_for_all(command.engine, command.batch, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
         ]
         first = slices[0].work
@@ -409,13 +451,15 @@ class Live(Driver[LiveQuery]):
     def _outcome_for_all(
         self,
         engine: str,
+        batch: int,
         work: Work,
         lo: int,
         hi: int,
         result: EngineResult | Exception,
         now: float,
     ) -> Outcome:
-        """What has become of a slice that is done for several queries, each of which keeps it."""
+        """What has become of a slice that is done for several queries, each of which keeps it; who
+        follows between now and the core's knowing is told by `joined`."""
         query, total = self.queries.get(work.run), work.total
         followers = self.core.queues[engine].followers.of(work)
         if query is not None or isinstance(result, Exception) or not followers:
@@ -424,6 +468,9 @@ class Live(Driver[LiveQuery]):
                 return outcome
         else:
             outcome = {}
+        if not isinstance(result, Exception):
+            landed = self._landed.setdefault((engine, batch), [])
+            landed.append(Landed(work, lo, hi, result))
         for follower in followers:
             one, i = self.queries.get(follower.run), follower.primitive
             if one is not None and not isinstance(result, Exception):
@@ -433,11 +480,21 @@ class Live(Driver[LiveQuery]):
         return outcome
 
     def joined(self, command: Joined, now: float) -> None:
-        call, query = self._joinable.get(command.leader), self.queries.get(command.run)
-        self.billing.dropped(command.run, command.primitive)
-        if call is not None and query is not None:
-            call.join(query, command.primitive)
+        query, i = self.queries.get(command.run), command.primitive
+        if query is None:
+            return
+        if query.plan.members[i]:
+            self.billing.dropped(query.id, i)
+            call = self._joinable.get(command.leader)
+            if call is not None:  # else it did not begin, and will be made for the follower
+                call.join(query, i, self._at_once)
             self.wake()
+            return
+        for landed in self._landed.values():
+            for work, lo, hi, result in landed:
+                if (work.run, work.primitive) == command.leader:
+                    mine = own_copy(result)
+                    outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
@@ -542,6 +599,7 @@ class Live(Driver[LiveQuery]):
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
         answer = query.answers.pop(i, None)
         if answer is None:
+            self.paying.recalled(query, i)
             self._controls.recall(query, i, now)
             return
         query.trace.shares(i)
@@ -582,7 +640,7 @@ class Live(Driver[LiveQuery]):
             for follower in self.core.queues[command.engine].followers.of(work):
                 if (other := self.queries.get(follower.run)) is not None:
                     self.billing.dropped(follower.run, follower.primitive)
-                    generated.join(other, follower.primitive)
+                    generated.join(other, follower.primitive, self._at_once)
         outcome: Outcome = {}
         made: Reservation | None = None
         try:

@@ -59,6 +59,7 @@ class Terms:
     secrets: that its tools may know by name.
     spender: the agent that called it, if one did.
     values: how much is kept of its values for people (None: nothing).
+    around: the run of the query around it.
     answers: of its calls of LLMs, for equal ones (None: they are not kept).
     shares_s: for how long other queries of the tenant may have them (0: they may not).
     """
@@ -73,6 +74,7 @@ class Terms:
     secrets: Secrets = OF_NONE
     spender: Spender | None = None
     values: ValueRoom | None = None
+    around: GraphRun | None = None
     answers: Answers | None = None
     shares_s: float = 0.0
 

@@ -15,7 +15,7 @@ from teola.engine import Usage
 from teola.graph import DecodeParams
 from teola.policies.ledger import Reservation
 from teola.policies.work import Size
-from teola.price import Price
+from teola.price import FREE, Price
 from teola.runtime.billing import Billed, Billing
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.call import LiveCall
@@ -75,6 +75,16 @@ class Paying:
         call = self.billed(query, i, Size(0))
         assert call is not None
         return self._billing.begins(call)
+
+    def recalled(self, query: LiveQuery, i: int) -> None:
+        """What primitive `i` gave is known from an earlier run of its query, which paid for it."""
+        ledger, steps = query.run.asker.budget, query.terms.steps
+        if ledger is None or steps is None or not query.plan.members[i]:
+            return
+        step = steps.result(steps.key(query.run, i))
+        written = ceil(len(step["text"]) / CHARACTERS_PER_TOKEN) if step else 0
+        price = self.dearest(query.plan.specs[i].engine) or FREE
+        ledger.took_before(whole_prompt(query, i), written, price)
 
     def settled(
         self,

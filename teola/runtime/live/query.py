@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from teola.graph import (
     NamesCounter,
     Op,
     Primitive,
+    Ref,
     Spends,
     ToolStep,
 )
@@ -88,8 +89,8 @@ class LiveQuery(Query):
     calls that are being measured, by what they are equal. answers: of calls that equal ones have
     had before. asking:
     what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
-    that leads them, where not as they should (see Trace.ends). done: None of a part, whose end is
-    told to what it is a part of."""
+    that leads them, where not as they should (see Trace.ends). finishes: why their texts ended, in
+    the words of their engines. done: None of a part, whose end is told to what it is a part of."""
 
     def __init__(
         self,
@@ -113,8 +114,10 @@ class LiveQuery(Query):
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.late: Callable[[], None] | None = None
+        self.postponed: Callable[[LiveQuery, float], None] = _unheard
         self.streams, self.streamed = streams and watcher is not None, False
         self.ends: dict[int, str] = {}
+        self.finishes: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
         self.estimated: dict[int, int] = {}
         self.same: dict[int, bytes] = {}
@@ -147,6 +150,7 @@ class LiveQuery(Query):
     def postpone(self, by_s: float) -> None:
         """Its deadline is so much later."""
         self.context = replace(self.context, deadline=self.context.deadline + by_s)
+        self.postponed(self, by_s)
         if self.timer is not None and self.late is not None:
             self.timer = asyncio.get_running_loop().call_at(self.context.deadline, self.late)
 
@@ -220,16 +224,30 @@ class LiveQuery(Query):
         if not self.ends and not self.grown_ends:
             return frozenset()
         found = set[str]()
-        for i in self._wrote():
+        for i in self._wrote(self.plan.graph.outputs.values()):
             found |= self.grown_ends.get(i, frozenset())
             if (end := self.ends.get(self.plan.head[i])) is not None:
                 found.add(end)
         return frozenset(found)
 
-    def _wrote(self) -> Iterator[int]:
-        """What wrote its outputs, decodings and what has grown: where one of several parts is
+    def finish_reasons(self) -> dict[str, str]:
+        """Why the text of each output ended that a call wrote, by name: of several calls that of
+        the first which did not end by itself."""
+        if not self.finishes:
+            return {}
+        found, head = {}, self.plan.head
+        for name, ref in self.plan.graph.outputs.items():
+            reasons = [
+                self.finishes[head[i]] for i in self._wrote([ref]) if head[i] in self.finishes
+            ]
+            if reasons:
+                found[name] = next((one for one in reasons if one != "stop"), "stop")
+        return found
+
+    def _wrote(self, refs: Iterable[Ref]) -> Iterator[int]:
+        """What wrote these outputs, decodings and what has grown: where one of several parts is
         chosen, the one that was."""
-        plan, frontier = self.plan, list(self.plan.graph.outputs.values())
+        plan, frontier = self.plan, list(refs)
         while frontier:
             ref = frontier.pop()
             if ref.producer == QUERY:
@@ -252,6 +270,10 @@ class LiveQuery(Query):
             if ref.producer and isinstance(text, str):
                 self.watcher(Token(text))
                 return
+
+
+def _unheard(query: LiveQuery, by_s: float) -> None:
+    """It is in no driver."""
 
 
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
@@ -283,8 +305,20 @@ def query_of(
     streams: bool,
     terms: Terms,
 ) -> LiveQuery:
-    """A query that is part of none."""
-    run = GraphRun(context.query_id, plan, asker, began=asker.admitted)
+    """A query that is part of none. One inside another is as old as that, and weighs as much and
+    its own besides, as far as times are known."""
+    around, admitted, longer_s = terms.around, asker.admitted, 0.0
+    if around is not None and around.total_s:
+        admitted, longer_s = around.admitted, around.total_s
+    run = GraphRun(
+        context.query_id,
+        plan,
+        asker,
+        began=asker.admitted,
+        admitted=admitted,
+        deadline=context.deadline,
+        longer_s=longer_s,
+    )
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)
     kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)

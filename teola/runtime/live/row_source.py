@@ -108,6 +108,10 @@ class RowSource:
             self._timer = self._loop.call_later(SOON_S, self._is_due)
         return []
 
+    def put_back(self, rows: list[Row]) -> None:
+        """These were taken too early: they come first in the next window."""
+        self._buffer.extendleft(reversed(rows))
+
     def _ask(self, rows: int) -> None:
         self._tell_at = rows
         if len(self._buffer) >= rows or self._ended:  # it came meanwhile

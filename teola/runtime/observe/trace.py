@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from teola.engine import Usage
 from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
-from teola.policies.reason import Reason
+from teola.policies.reason import Because, Hold, Reason
+from teola.runtime.objectives import Objective
 from teola.runtime.observe.kept_values import KeptValues
 from teola.runtime.observe.usage import CallCounts
 from teola.schedule.plan import Plan
@@ -90,6 +91,7 @@ class _Sent(NamedTuple):
     batch: int
     batch_size: int
     reason: Reason | None = None
+    limited_s: float = 0.0
 
 
 class _Ended(NamedTuple):
@@ -109,13 +111,15 @@ class Trace:
 
     prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them, and of the
     queries inside it. ends: how the calls that wrote the answer ended, where that is not as it
-    should be: `length` (the text is cut), `refusal`, `empty` (known when the query ended). notices:
+    should be: `length` (the text is cut), `refusal`, `empty` (known when the query ended).
+    finish_reasons: why the texts of outputs ended, by name, as their engines say. notices:
     what to know of how it came about, without what `ends` says. failures: of parts that were not
     necessary, by component. parent: of a query that a component began. inner: the traces of those
     that its own components began. more: parts that ended and are not among them, because there were
     too many; more_failed: of those. values: what is kept of what its primitives read and gave
-    (None: nothing). left_s: by engine, the seconds of parts that are not among `inner`. steps: of
-    agents that did not come to their end.
+    (None: nothing). objective: when its answer is wanted (None: nobody knows). left_s: by engine,
+    the seconds of parts that are not among `inner`. steps: of agents that did not come to their
+    end.
     """
 
     left_s: Mapping[str, float] = NO_SECONDS
@@ -126,18 +130,22 @@ class Trace:
         self.finished: float | None = None
         self.state = "running"
         self.ends: frozenset[str] = frozenset()
+        self.finish_reasons: dict[str, str] = {}
         self.notices: list[str] = []
         self.failures: dict[str, Failures] = {}
         self.parent: Parent | None = None
         self.inner: list[Trace] = []
         self.more = self.more_failed = 0
         self.values: KeptValues | None = None
+        self.objective: Objective | None = None
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
         self._usage: dict[int, Usage] = {}
         self._reasons: dict[int, Reason] = {}
         """Of LLM calls, by where they stand in `_sent`."""
+        self._limited: dict[int, float] = {}
+        """How much of a wait a rate limit caused, likewise."""
         self._errors: dict[EndedTuple, str] = {}
         self._unsent: list[_Sent] = []
         """What waited for an instance when the query ended."""
@@ -182,6 +190,10 @@ class Trace:
         """A slice went to an instance (a control primitive: was run)."""
         self._sent.append((primitive, lo, hi, queued, at, instance, batch, batch_size))
 
+    def limited(self, seconds: float) -> None:
+        """So much of the wait of what was sent last a rate limit caused."""
+        self._limited[len(self._sent) - 1] = seconds
+
     def explained(self, reason: Reason) -> None:
         """Why what was sent last went there."""
         self._reasons[len(self._sent) - 1] = reason
@@ -197,9 +209,18 @@ class Trace:
         if state == "failed":
             self._errors[ended] = reason_of(error)
 
-    def unsent(self, primitive: int, lo: int, hi: int, queued: float, instance: int = -1) -> None:
+    def unsent(
+        self,
+        primitive: int,
+        lo: int,
+        hi: int,
+        queued: float,
+        instance: int = -1,
+        limited_s: float = 0.0,
+    ) -> None:
         """A slice waits for an instance while the query ends."""
-        self._unsent.append(_Sent(primitive, lo, hi, queued, queued, instance, -1, 1))
+        sent = _Sent(primitive, lo, hi, queued, queued, instance, -1, 1, None, limited_s)
+        self._unsent.append(sent)
 
     def step(self, name: str, start: float, end: float, state: str = "done") -> None:
         """Work outside the graph, such as loading documents."""
@@ -277,6 +298,11 @@ class Trace:
         """Tokens of each LLM call that has ended, by the primitive that leads it."""
         return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
 
+    @property
+    def used_by_head(self) -> Mapping[int, Usage]:
+        """Tokens of each of its own LLM calls that has ended, by the index of its head."""
+        return self._usage
+
     def copy(self) -> Trace:
         """As it is now, for another thread to look at while this one goes on."""
         found = Trace.__new__(Trace)
@@ -284,6 +310,7 @@ class Trace:
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
         found._usage, found._errors = {**self._usage}, {**self._errors}
         found._reasons = {**self._reasons}
+        found._limited = {**self._limited}
         found._unsent = self._unsent[:]
         found._counts = replace(self._counts)
         found.inner = [trace.copy() for trace in self.inner]
@@ -306,7 +333,7 @@ class Trace:
         then."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
         for k, one in enumerate(self._sent):
-            sent = _Sent(*one, self._reasons.get(k))
+            sent = _Sent(*one, self._reasons.get(k), self._limited.get(k, 0.0))
             opened.setdefault((sent.primitive, sent.lo), []).append(sent)
         found, dropped = list(self._extra), dict[int, float]()
         for end in map(_Ended._make, self._ended):
@@ -419,7 +446,8 @@ class Trace:
             hi=sent.hi,
             state=state,
             error=error,
-            why=sent.reason.words(sent.instance) if sent.reason is not None else "",
+            why=_why(sent),
+            limited_s=sent.limited_s,
         )
 
     def primitive(self, id: str, *, beside: Iterable[Trace] = ()) -> dict[str, Any]:
@@ -494,9 +522,9 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     for i, _, at, state in ended:
         if state not in NOT_RUN:
             last[head[i]] = at
-    for i, (at, size) in begun.items():
+    for i, (first, size) in begun.items():
         if (end := last.get(i)) is not None:
-            own[primitives[i].engine] += max(0.0, end - at) / size
+            own[primitives[i].engine] += max(0.0, end - first) / size
     return added(found, own) if found else own
 
 
@@ -647,6 +675,13 @@ def _members(batches: Sequence[Batch], traces: Sequence[Trace]) -> list[dict[str
             }
         )
     return found
+
+
+def _why(sent: _Sent) -> str:
+    """Why a call went where it went, or for what a slice waited, in words."""
+    if sent.reason is not None:
+        return sent.reason.words(sent.instance)
+    return Hold(Because.LIMIT, sent.limited_s).words if sent.limited_s else ""
 
 
 def span_json(span: Span, *, errors: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple, Protocol, cast
 
 from teola.engine import NextRead, Usage
@@ -17,6 +18,7 @@ from teola.runtime.sim.content import Prefix, PromptContent, answer_of, ends_of_
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.runtime.sim.processors import Share
 from teola.runtime.sim.sim_rows import RowId, RowsOnServer, SimAsked
+from teola.runtime.sim.troubles import Trouble
 from teola.schedule.events import (
     AbortRequest,
     AbortRows,
@@ -64,6 +66,11 @@ class World(Protocol):
 
     def worked(self, engine: str, seconds: float) -> None:
         """An instance has done so many seconds of work."""
+        ...
+
+    @property
+    def troubles(self) -> Mapping[tuple[str, int], Trouble]:
+        """Of instances, by engine and number."""
         ...
 
     def rest(self, stepper: Stepper) -> None:
@@ -132,6 +139,8 @@ class Stepper:
         self._step: Step | None = None
         self._job: Share | None = None
         self._began = self._takes = 0.0
+        self._stretch = 1.0
+        """How many times as long as by its profile its step takes."""
         self._version = 0
 
     def arrive(self, command: Dispatch) -> None:
@@ -209,12 +218,25 @@ class Stepper:
         """Begin the next step if none is running."""
         if self._step is not None:
             return
+        trouble = self._trouble
+        if trouble is not None and now < trouble.hangs_until:
+            return
+        self._stretch = trouble.stretch(now) if trouble is not None else 1.0
         step = self.server.plan(now)
         if step is not None:
             self._step, self._began = step, now
             self._version += 1
             repeat = step.repeat
             self._work(self._seconds(step, repeat), repeat)
+
+    @property
+    def _trouble(self) -> Trouble | None:
+        return self.sim.troubles.get((self.engine, self.instance))
+
+    def disturb(self) -> None:
+        """It begins to hang or to be slow, or does no longer."""
+        if not self.dead:
+            self._interrupt()
 
     def _work(self, seconds: float, repeats: int, done: float = 0.0) -> None:
         """Take so long for the step under way, of which so much is done."""
@@ -233,9 +255,10 @@ class Stepper:
     def _seconds(self, step: Step, repeat: int) -> float:
         profile, swapped = self.profile, step.swapped
         copying = profile.host_swap_s + swapped * profile.host_block_s if swapped else 0.0
-        return copying + profile.step.seconds(
+        seconds = copying + profile.step.seconds(
             step.decodes, step.context, step.tokens, step.pairs, repeat
         )
+        return seconds if self._stretch == 1.0 else self._stretch * seconds
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""
@@ -246,7 +269,7 @@ class Stepper:
             time, passed, job = self.profile.step, self.sim.now - self._began, self._job
             if job is not None:
                 passed = self._takes - job.seconds_left()
-            repeats = time.steps(passed, step.decodes, step.context)
+            repeats = time.steps(passed / self._stretch, step.decodes, step.context)
             if repeats < step.repeat:
                 self._version += 1
                 seconds = self._seconds(step, repeats)
@@ -259,6 +282,11 @@ class Stepper:
 
     def _done(self, version: int, repeats: int) -> None:
         if version != self._version or self._step is None or self.dead:
+            return
+        trouble = self._trouble
+        if trouble is not None and self.sim.now < trouble.hangs_until:
+            if trouble.hangs_until < inf:
+                self.sim.at(trouble.hangs_until, self._done, version, repeats)
             return
         step, self._step = self._step, None
         self.sim.rest(self)

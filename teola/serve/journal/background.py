@@ -62,6 +62,7 @@ class Background:
             overrides=wanted.overrides,
             passes=wanted.passes,
             session=wanted.session,
+            finish_by_s=wanted.finish_by_s,
             most_tokens=wanted.most_tokens,
             most_cost=wanted.most_cost,
         )

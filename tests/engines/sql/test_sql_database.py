@@ -92,7 +92,7 @@ def test_it_tells_what_it_has(path: Path) -> None:
 @catches(
     "cost-ignored",
     "a statement runs whatever it costs",
-    edited(SqlDatabase._check_cost, "> most:", "> most + 1e99:"),
+    edited(SqlDatabase._too_dear, "<= most:", "<= most + 1e99:"),
 )
 def test_it_answers_and_refuses(path: Path) -> None:
     with Asked(path, private=["boats.email"], values=False, max_plan_cost=5_000) as ask:

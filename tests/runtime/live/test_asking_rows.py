@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, Usage
-from teola.errors import EngineBusy, EngineError, InputError, UnknownName
+from teola.errors import BudgetSpent, EngineBusy, EngineError, InputError, UnknownName
 from teola.graph import DecodeParams
 from teola.graph.ops import DECODES, PREFILLS
+from teola.policies.ledger import Account, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
 from teola.runtime.engines import EngineConfig
 from teola.runtime.live.asking_rows import AskingRows, LiveRows
@@ -223,3 +224,26 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
         runtime.ask_rows(call, iter(()), Heard(), **options)
     assert told in str(error.value)
     assert isinstance(error.value, UnknownName) == (" 'lm'" in told or " 'high'" in told)
+
+
+@catches(
+    "paid-by-nobody",
+    "rows reserve nothing",
+    edited(AskingRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
+)
+@catches(
+    "never-given-back",
+    "what rows did not take of what they reserved is not given back",
+    edited(LiveRows.give, "self.budget.settle(i)", "pass"),
+)
+def test_rows_keep_to_a_budget_and_use_all_of_it() -> None:
+    """A row takes 23 tokens, and reserves about twice as many."""
+    account, heard = Account(most_tokens=2300), Heard()
+    decode, model = DecodeParams(max_tokens=8), Model()
+    with Runtime({"llm": EngineConfig(lambda: model)}, learn=False) as runtime:
+        call = RowsCall("why " * 19, decode=decode)
+        end = runtime.ask_rows(call, numbered(300), heard, budget=Ledger(account)).result(S)
+    assert (end.state, type(end.error)) == ("failed", BudgetSpent)
+    assert account.tokens == 23 * end.asked == 23 * len(heard)
+    assert 0.9 * 2300 <= account.tokens <= 1.02 * 2300
+    assert account.held_tokens == account.open == 0

@@ -95,7 +95,7 @@ def habits(turns: tuple[int, ...], component: str = "loop") -> Mapping[Any, Habi
 @catches(
     "a-part-alone",
     "a part's work is told how long its part is, and not how long its query",
-    edited(module.part_run, "run.total_s - plan.total_s if run.total_s else 0.0", "0.0"),
+    edited(module.part_run, "run.total_s - plan.total_s if known else 0.0", "0.0"),
 )
 def test_a_turn_weighs_as_its_query_and_has_the_turns_behind_it_that_are_expected() -> None:
     """Four turns are expected and come, then a call that reads what they gave."""
@@ -188,3 +188,35 @@ def test_growth_within_growth_counts_as_its_product() -> None:
     assert found.part_total_s == pytest.approx(9 * PART_S)
     assert found.part_s == pytest.approx(5 * PART_S)
     assert plan.total_s == pytest.approx(27 * PART_S)
+
+
+@catches(
+    "a-turn-is-new",
+    "a part is as old as itself, and not as its query",
+    edited(module.part_run, "run.admitted if known else now", "now"),
+)
+def test_a_part_is_as_old_as_the_query_that_its_user_asked_for_at_any_depth() -> None:
+    inner = Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2)
+    nested = App(
+        "nested",
+        Loop(
+            inner >> Generate(name="last", inputs={"context": "notes"}),
+            carry={},
+            until=lambda text: False,
+            reads=["answer"],
+            gives=["answer"],
+        ),
+        inputs={"question": "text", "rows": "texts"},
+        outputs={"end": "answer"},
+    )
+    for profile, known in ((PROFILE, True), (PROFILE.untimed(), False)):
+        sim = Seen(PROFILE, outcomes=Planned(answer_tokens=TOKENS))
+        sim.works = []
+        plan = Optimiser(nested.builder, profile).plan({}, {"rows": 4})
+        given = {"question": Tokens(9), "rows": [Tokens(9)] * 4}
+        sim.submit(plan, given, at=3.0)
+        sim.run()
+        assert len(sim.works) == 10
+        began = [work.began for work in sim.works]
+        assert began[0] == 3.0 < began[2] < began[-1]
+        assert [work.admitted for work in sim.works] == ([3.0] * 10 if known else began)
