@@ -26,9 +26,9 @@ from sqlglot import exp
 from teola.errors import InputError
 from teola.tables.done import Done
 from teola.tables.expressions import Expression, count, llm
-from teola.tables.query import Query
 from teola.tables.relation import Relation
 from teola.tables.sources import source_of
+from teola.tables.table_query import Query
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from teola.tables.catalogue import Catalogue, written
+from teola.tables.duckdb_schema import Catalogue, written
 from teola.tables.scope import Key
 
 MADE: Final = "teola_c"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -21,14 +20,12 @@ from teola.tables.block_parts import (
     replaced,
     windows_in,
 )
-from teola.tables.catalogue import written
+from teola.tables.duckdb_schema import written
 from teola.tables.guards import Asked, column
 from teola.tables.marks import calls_in, has_call
+from teola.tables.plan_builder import PlanBuilder
+from teola.tables.plan_steps import ROW, Made
 from teola.tables.scope import level
-from teola.tables.steps import ROW, Made
-
-if TYPE_CHECKING:
-    from teola.tables.cutter import Cutter
 
 
 @dataclass(slots=True)
@@ -38,7 +35,7 @@ class Rest:
     on: keys of DISTINCT ON. windows: named ones.
     """
 
-    cutter: Cutter
+    cutter: PlanBuilder
     select: exp.Select
     table: str
     asked: Asked

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from teola.tables.asking import Asker
-from teola.tables.steps import ROW, Ask, Base, Drop, Filter, Made, Plan, Step
+from teola.tables.plan_steps import ROW, Ask, Base, Drop, Filter, Made, Plan, Step
+from teola.tables.row_asking import Asker
 
 if TYPE_CHECKING:
     import duckdb

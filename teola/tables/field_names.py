@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from teola.tables.catalogue import Catalogue, is_star
+from teola.tables.duckdb_schema import Catalogue, is_star
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of
 from teola.tables.places import refused
 from teola.tables.scope import Scope, Source

@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from teola.tables.catalogue import Catalogue, written
+from teola.tables.duckdb_schema import Catalogue, written
 from teola.tables.llm_call import LlmCall
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of, has_call, is_call
 from teola.tables.places import refused
-from teola.tables.steps import Ask
+from teola.tables.plan_steps import Ask
 
 NULL_CHOICES = ("coalesce", "ifnull")
 

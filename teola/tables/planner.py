@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from teola.errors import InputError, UnknownName
-from teola.tables.catalogue import Catalogue, written
-from teola.tables.cutter import PASSES, Cutter
+from teola.tables.cutter import Cutter
+from teola.tables.duckdb_schema import Catalogue, written
 from teola.tables.marks import WRITTEN, Calls, calls_in, has_call, mark
 from teola.tables.places import place
+from teola.tables.plan_builder import PASSES
+from teola.tables.plan_steps import Plan
 from teola.tables.query_text import read_query
-from teola.tables.steps import Plan
 
 if TYPE_CHECKING:
     import duckdb

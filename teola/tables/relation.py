@@ -14,11 +14,11 @@ from typing import Any, Final
 from sqlglot import exp
 
 from teola.errors import InputError, UnknownName
-from teola.tables.catalogue import Catalogue
+from teola.tables.duckdb_schema import Catalogue
 from teola.tables.expressions import Expression, held, node_of
 from teola.tables.marks import Calls, has_call, numbered
-from teola.tables.query import Query
-from teola.tables.steps import Column
+from teola.tables.plan_steps import Column
+from teola.tables.table_query import Query
 from teola.tables.workspace import Workspace
 
 HOW: Final = {"inner": "", "left": "LEFT", "right": "RIGHT", "full": "FULL"}

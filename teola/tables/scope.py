@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.catalogue import Catalogue, is_star, written
+from teola.tables.duckdb_schema import Catalogue, is_star, written
 
 Key = tuple[str, str]
 """Source and column, folded; an empty source: the column that a join by USING makes of two."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from teola.errors import InputError
-from teola.tables.catalogue import quoted, said
 from teola.tables.csv_types import csv_columns, csv_reader
+from teola.tables.duckdb_schema import quoted, said
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:

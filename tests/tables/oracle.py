@@ -13,14 +13,14 @@ from sqlglot import exp
 
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.tables.answer_table import AnswerTable
-from teola.tables.asking import Asker
-from teola.tables.catalogue import written
-from teola.tables.cutter import PASSES
+from teola.tables.duckdb_schema import written
 from teola.tables.executor import Executor
-from teola.tables.limits import Limits, Spent
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of, mark
+from teola.tables.plan_builder import PASSES
 from teola.tables.planner import plan_text
 from teola.tables.query_text import read_query
+from teola.tables.row_asking import Asker
+from teola.tables.run_limits import Limits, Spent
 
 WORDS = ("Yes", "No", "good", "bad", "3", "1", "x", "7")
 

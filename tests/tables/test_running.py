@@ -13,7 +13,7 @@ import pytest
 
 from teola import tables
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
-from teola.tables.limits import Limits, Spent
+from teola.tables.run_limits import Limits, Spent
 from tests.tables.oracle import FunctionAsker
 
 SQL = "SELECT a, LLM('q', a) AS k, LLM_ERROR('q', a) AS e FROM t"

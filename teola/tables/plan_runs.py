@@ -14,14 +14,14 @@ from teola.errors import InputError, reason_of
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import FILE, AnswerTable
-from teola.tables.asking import Asker, AskRows, Stage
-from teola.tables.cutter import PASSES
 from teola.tables.done import Done
 from teola.tables.executor import Executor
-from teola.tables.limits import Limits, Spent, Stopped
 from teola.tables.model_identity import identity_of, opened_runtime
+from teola.tables.plan_builder import PASSES
+from teola.tables.plan_steps import Plan
 from teola.tables.report import report_of
-from teola.tables.steps import Plan
+from teola.tables.row_asking import Asker, AskRows, Stage
+from teola.tables.run_limits import Limits, Spent, Stopped
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
 

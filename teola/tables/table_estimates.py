@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.asking import Asker, AskRows, Stage
 from teola.tables.executor import SELECTIVITY, Executor
-from teola.tables.limits import Limits, Spent
 from teola.tables.model_identity import config_of, identity_of, named_identity
-from teola.tables.running import RunOptions, answers_path
-from teola.tables.steps import Ask, Filter, Plan, Step
+from teola.tables.plan_runs import RunOptions, answers_path
+from teola.tables.plan_steps import Ask, Filter, Plan, Step
+from teola.tables.row_asking import Asker, AskRows, Stage
+from teola.tables.run_limits import Limits, Spent
 from teola.tables.workspace import Workspace
 
 CHARACTERS_A_TOKEN: Final = 4.0

@@ -22,11 +22,11 @@ from teola.graph import DecodeParams
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
 from teola.tables.answer_table import Answer, AnswerTable, Operator
 from teola.tables.extract import enforceable, extractor, shown
-from teola.tables.limits import Spent, Stopped
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import ColumnOrder, Orders
+from teola.tables.plan_steps import ROW, Ask
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
-from teola.tables.steps import ROW, Ask
+from teola.tables.run_limits import Spent, Stopped
 
 if TYPE_CHECKING:
     import duckdb

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from teola.tables.limits import Limits, Spent
 from teola.tables.marks import Calls, numbered
+from teola.tables.plan_runs import RunOptions, price_of, run_plan
+from teola.tables.plan_steps import Plan
 from teola.tables.planner import chosen_passes, plan_text, plan_tree
-from teola.tables.running import RunOptions, price_of, run_plan
-from teola.tables.steps import Plan
+from teola.tables.run_limits import Limits, Spent
 from teola.tables.workspace import MEMORY, Workspace
 
 if TYPE_CHECKING:
     from teola.tables.done import Done
-    from teola.tables.explaining import Explanation
+    from teola.tables.table_estimates import Explanation
 
 OF_LIMITS = ("on_error", "max_errors", "retry_failed", "most_calls", "most_tokens", "most_cost")
 
@@ -39,7 +39,7 @@ class Query:
 
     def explain(self, **options: Any) -> Explanation:
         """The stages, the rewrites, and what it would take. Nothing is asked. Raises InputError."""
-        from teola.tables.explaining import explain
+        from teola.tables.table_estimates import explain
 
         given = {**self._defaults, **options}
         with Workspace(self._tables, memory=given.pop("memory", MEMORY)) as workspace:
