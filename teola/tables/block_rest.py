@@ -21,10 +21,10 @@ from teola.tables.block_parts import (
     windows_in,
 )
 from teola.tables.duckdb_schema import written
-from teola.tables.guards import Asked, column
+from teola.tables.guards import AnswerColumns, column
 from teola.tables.marks import calls_in, has_call
 from teola.tables.plan_builder import PlanBuilder
-from teola.tables.plan_steps import ROW, Made
+from teola.tables.plan_steps import ROW, MakeTable
 from teola.tables.scope import level
 
 
@@ -38,7 +38,7 @@ class Rest:
     cutter: PlanBuilder
     select: exp.Select
     table: str
-    asked: Asked
+    asked: AnswerColumns
     items: list[Item]
     group: exp.Expr | None = None
     having: list[exp.Expr] = field(default_factory=list)
@@ -155,7 +155,7 @@ class Rest:
             return
         keys = ", ".join(written(one) for one in self.on)
         self.cutter.step(
-            Made(
+            MakeTable(
                 self.table,
                 f"SELECT DISTINCT ON ({keys}) * FROM {self.table} ORDER BY {self.order_text()}",
             )
@@ -259,7 +259,7 @@ class Rest:
             having=exp.Having(this=_all(inside)) if inside else None,
         )
         table = self.cutter.new_table()
-        self.cutter.step(Made(table, written(inner)))
+        self.cutter.step(MakeTable(table, written(inner)))
         self.cutter.drop(self.table)
         return self.cutter.query(parts._outer(table, asked))
 
@@ -313,7 +313,7 @@ class Rest:
             order=exp.Order(expressions=[exp.Ordered(this=column(ROW))]),
         )
         table = self.cutter.new_table()
-        self.cutter.step(Made(table, written(inner)))
+        self.cutter.step(MakeTable(table, written(inner)))
         self.cutter.drop(self.table)
         return self.cutter.query(replace(parts, qualify=[])._outer(table, asked))
 

@@ -20,15 +20,15 @@ from teola.tables.marks import calls_in, has_call
 from teola.tables.outer_joins import settle_joins
 from teola.tables.places import refused
 from teola.tables.plan_builder import PlanBuilder
-from teola.tables.plan_steps import Column, Made, Plan
-from teola.tables.query_block import Block
+from teola.tables.plan_steps import Column, MakeTable, TablePlan
+from teola.tables.query_block import SqlBlock
 from teola.tables.scope import sources_of
 
 
 class Cutter(PlanBuilder):
     """Cuts one query. passes: names of the rewrites that may be made."""
 
-    def plan(self, tree: exp.Query, columns: tuple[Column, ...]) -> Plan:
+    def plan(self, tree: exp.Query, columns: tuple[Column, ...]) -> TablePlan:
         """The plan of a query whose columns DuckDB gave. Raises InputError."""
         found = self.query(tree.copy())
         final = written(found)
@@ -40,7 +40,7 @@ class Cutter(PlanBuilder):
                 f"{', '.join(one.type for one in columns)})"
             )
         plain = isinstance(found, exp.Select) and self.blocks == [True]
-        return Plan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
+        return TablePlan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
 
     # --- queries --------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Cutter(PlanBuilder):
             word = "WITH RECURSIVE" if itself else "WITH"
             table = self.new_table()
             self.step(
-                Made(
+                MakeTable(
                     table,
                     f"{word} {quoted(name)}{spelled} AS ({written(inner)}) "
                     f"SELECT * FROM {quoted(name)}",
@@ -147,7 +147,7 @@ class Cutter(PlanBuilder):
         """A block whose FROM has no calls, cut if there are some in it."""
         if not has_call(select):
             return select
-        found = Block(self, select).cut()
+        found = SqlBlock(self, select).cut()
         assert isinstance(found, exp.Query)
         return found
 

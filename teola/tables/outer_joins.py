@@ -15,8 +15,8 @@ from teola.tables.duckdb_schema import is_star, written
 from teola.tables.marks import calls_in, has_call
 from teola.tables.places import refused
 from teola.tables.plan_builder import PlanBuilder
-from teola.tables.plan_steps import Made
-from teola.tables.scope import OwnColumns, Scope, from_text, level
+from teola.tables.plan_steps import MakeTable
+from teola.tables.scope import FromScope, OwnColumns, from_text, level
 
 NUMBER = "teola_n"
 
@@ -95,7 +95,7 @@ def _pairs(
     numbered = cutter.new_table()
     columns = ", ".join(f"{text} AS {name}" for text, name in names["k"].values()) or "0 AS teola_k"
     cutter.step(
-        Made(
+        MakeTable(
             numbered,
             f"SELECT row_number() OVER () AS {NUMBER}, {columns} {from_text(kept)}",
         )
@@ -118,7 +118,7 @@ def _pairs(
     table = cutter.new_table()
     assert isinstance(pairs, exp.Select)
     found = cutter.optional_block(pairs)
-    cutter.step(Made(table, written(found)))
+    cutter.step(MakeTable(table, written(found)))
     for part, side, to in ((kept, "k", numbered), (other, "o", table)):
         _rename_all(cutter, select, part, names[side], to)
     select.set("from_", exp.From(this=exp.to_table(numbered)))
@@ -136,14 +136,16 @@ def _counted(star: exp.Expr) -> bool:
     return isinstance(star.parent, exp.Anonymous) and str(star.parent.this).lower() == "count"
 
 
-Names = dict[tuple[str, str], tuple[str, str]]
+RenamedColumns = dict[tuple[str, str], tuple[str, str]]
 """Column of a source -> its SQL there, and the name that it gets."""
 
 
-def _names(cutter: PlanBuilder, select: exp.Select, part: exp.Select, prefix: str) -> Names:
+def _names(
+    cutter: PlanBuilder, select: exp.Select, part: exp.Select, prefix: str
+) -> RenamedColumns:
     """The columns of a part of FROM that the block reads."""
-    own = OwnColumns(cutter.catalogue, Scope(cutter.catalogue, part))
-    found: Names = {}
+    own = OwnColumns(cutter.catalogue, FromScope(cutter.catalogue, part))
+    found: RenamedColumns = {}
     for _, one in own.of(select):
         if one.key not in found:
             found[one.key] = (written(one.head), f"{prefix}{len(found)}")
@@ -151,7 +153,7 @@ def _names(cutter: PlanBuilder, select: exp.Select, part: exp.Select, prefix: st
 
 
 def _renamed(
-    cutter: PlanBuilder, node: exp.Expr, part: exp.Select, names: Names, table: str
+    cutter: PlanBuilder, node: exp.Expr, part: exp.Select, names: RenamedColumns, table: str
 ) -> exp.Expr:
     holder = exp.Paren(this=node.copy())
     _rename_all(cutter, holder, part, names, table)
@@ -160,9 +162,9 @@ def _renamed(
 
 
 def _rename_all(
-    cutter: PlanBuilder, root: exp.Expr, part: exp.Select, names: Names, table: str
+    cutter: PlanBuilder, root: exp.Expr, part: exp.Select, names: RenamedColumns, table: str
 ) -> None:
-    own = OwnColumns(cutter.catalogue, Scope(cutter.catalogue, part))
+    own = OwnColumns(cutter.catalogue, FromScope(cutter.catalogue, part))
     for node, found in list(own.of(root)):
         name = names[found.key][1]
         value: exp.Expr = exp.column(name, table=table)

@@ -11,7 +11,7 @@ from sqlglot import exp
 from teola.errors import InputError
 from teola.tables.duckdb_schema import Catalogue
 from teola.tables.marks import Calls
-from teola.tables.plan_steps import Ask, Base, Drop, Filter, Made, Rewrite, Step
+from teola.tables.plan_steps import AskCall, Base, Drop, Filter, MakeTable, PlanRewrite, PlanStep
 
 PASSES = ("predicates", "guards", "early_stop", "dedup", "warm", "columns", "sort")
 
@@ -21,8 +21,8 @@ class PlanBuilder:
 
     def __init__(self, catalogue: Catalogue, calls: Calls, passes: frozenset[str]) -> None:
         self.catalogue, self.calls, self.passes = catalogue, calls, passes
-        self.steps: list[Step] = []
-        self.rewrites: list[Rewrite] = []
+        self.steps: list[PlanStep] = []
+        self.rewrites: list[PlanRewrite] = []
         self._count = 0
         self.blocks: list[bool] = []
         """Of each block that was cut, whether its rows are those of its base."""
@@ -36,12 +36,12 @@ class PlanBuilder:
         """A name for a table."""
         return f"teola_t{self.number()}"
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PlanStep) -> None:
         """Add a step and declare what it makes."""
         self.steps.append(step)
-        if isinstance(step, (Base, Made)):
+        if isinstance(step, (Base, MakeTable)):
             self._declare(step.table, f"SELECT * FROM ({step.sql}) LIMIT 0")
-        elif isinstance(step, Ask):
+        elif isinstance(step, AskCall):
             self._declare_answer(step)
         elif isinstance(step, Filter):
             for conjunct in step.conjuncts:
@@ -61,7 +61,7 @@ class PlanBuilder:
         except duckdb.Error as error:
             raise InputError(f"this query cannot be planned: {error}") from None
 
-    def _declare_answer(self, ask: Ask) -> None:
+    def _declare_answer(self, ask: AskCall) -> None:
         columns = {one.name for one in self.catalogue.describe(f"SELECT * FROM {ask.table}")}
         if ask.value not in columns:
             fields = "".join(f", {one}" for one in ask.fields)
@@ -79,7 +79,7 @@ class PlanBuilder:
 
     def rewrote(self, rule: str, what: str, reason: str) -> None:
         """Record a rewrite."""
-        self.rewrites.append(Rewrite(rule, what, reason))
+        self.rewrites.append(PlanRewrite(rule, what, reason))
 
     # --- what comes back to the cutter ----------------------------------------------------
 
