@@ -230,7 +230,7 @@ def _run(made: Any, out: Path | None, as_json: bool) -> Done:
     )
 
     from teola.cli.showing import console
-    from teola.tables.asking import Stage
+    from teola.tables.row_asking import Stage
 
     if as_json or not sys.stderr.isatty():
         done: Done = made.run(check=False, out=out)

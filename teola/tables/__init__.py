@@ -26,14 +26,14 @@ from sqlglot import exp
 from teola.errors import InputError
 from teola.tables.done import Done
 from teola.tables.expressions import Expression, count, llm
-from teola.tables.query import Query
 from teola.tables.relation import Relation
 from teola.tables.sources import source_of
+from teola.tables.table_query import TableQuery
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Done", "Expression", "Query", "Relation", "count", "llm", "read", "sql", "table"]
+__all__ = ["Done", "Expression", "Relation", "TableQuery", "count", "llm", "read", "sql", "table"]
 
 _made = 0
 
@@ -57,7 +57,7 @@ def table(value: Any, *, name: str | None = None) -> Relation:
     return _relation(source_of(value), name)
 
 
-def sql(query: str, tables: Any = None, **options: Any) -> Query:
+def sql(query: str, tables: Any = None, **options: Any) -> TableQuery:
     """A query over tables by name: paths, data frames, relations' sources. options: of `run`.
 
     Raises InputError for a table that cannot be one; the query is read when it is planned.
@@ -66,7 +66,7 @@ def sql(query: str, tables: Any = None, **options: Any) -> Query:
 
     if not isinstance(query, str):
         raise InputError(f"the query must be a text, not {type(query).__name__}")
-    return Query(query, checked(dict(tables or {})), **options)
+    return TableQuery(query, checked(dict(tables or {})), **options)
 
 
 def _relation(source: Any, name: str | None) -> Relation:

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from teola.tables.catalogue import Catalogue, written
-from teola.tables.scope import Key
+from teola.tables.duckdb_schema import Catalogue, written
+from teola.tables.scope import ColumnKey
 
 MADE: Final = "teola_c"
 SERIES: Final = ("unnest", "generate_series", "range", "generate_subscripts")
@@ -46,7 +46,7 @@ class BaseColumns:
     """Columns of a base: SQL of what each is, in the block's FROM."""
 
     texts: list[str] = field(default_factory=list)
-    by_key: dict[Key, str] = field(default_factory=dict)
+    by_key: dict[ColumnKey, str] = field(default_factory=dict)
     count: int = 0
 
     def add(self, text: str, columns: int = 1) -> list[str]:
@@ -56,7 +56,7 @@ class BaseColumns:
         self.count += columns
         return names
 
-    def of(self, key: Key, head: exp.Expr) -> str:
+    def of(self, key: ColumnKey, head: exp.Expr) -> str:
         """The column for a column of FROM, made when it is first read."""
         if key not in self.by_key:
             (self.by_key[key],) = self.add(written(head))

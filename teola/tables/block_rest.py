@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -21,14 +20,12 @@ from teola.tables.block_parts import (
     replaced,
     windows_in,
 )
-from teola.tables.catalogue import written
-from teola.tables.guards import Asked, column
+from teola.tables.duckdb_schema import written
+from teola.tables.guards import AnswerColumns, column
 from teola.tables.marks import calls_in, has_call
+from teola.tables.plan_builder import PlanBuilder
+from teola.tables.plan_steps import ROW, MakeTable
 from teola.tables.scope import level
-from teola.tables.steps import ROW, Made
-
-if TYPE_CHECKING:
-    from teola.tables.cutter import Cutter
 
 
 @dataclass(slots=True)
@@ -38,10 +35,10 @@ class Rest:
     on: keys of DISTINCT ON. windows: named ones.
     """
 
-    cutter: Cutter
+    cutter: PlanBuilder
     select: exp.Select
     table: str
-    asked: Asked
+    asked: AnswerColumns
     items: list[Item]
     group: exp.Expr | None = None
     having: list[exp.Expr] = field(default_factory=list)
@@ -158,7 +155,7 @@ class Rest:
             return
         keys = ", ".join(written(one) for one in self.on)
         self.cutter.step(
-            Made(
+            MakeTable(
                 self.table,
                 f"SELECT DISTINCT ON ({keys}) * FROM {self.table} ORDER BY {self.order_text()}",
             )
@@ -262,7 +259,7 @@ class Rest:
             having=exp.Having(this=_all(inside)) if inside else None,
         )
         table = self.cutter.new_table()
-        self.cutter.step(Made(table, written(inner)))
+        self.cutter.step(MakeTable(table, written(inner)))
         self.cutter.drop(self.table)
         return self.cutter.query(parts._outer(table, asked))
 
@@ -316,7 +313,7 @@ class Rest:
             order=exp.Order(expressions=[exp.Ordered(this=column(ROW))]),
         )
         table = self.cutter.new_table()
-        self.cutter.step(Made(table, written(inner)))
+        self.cutter.step(MakeTable(table, written(inner)))
         self.cutter.drop(self.table)
         return self.cutter.query(replace(parts, qualify=[])._outer(table, asked))
 

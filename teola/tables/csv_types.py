@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
-from teola.tables.catalogue import quoted, said
+from teola.tables.duckdb_schema import quoted, said
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:

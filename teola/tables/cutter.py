@@ -14,30 +14,21 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.block import Block
-from teola.tables.catalogue import Catalogue, quoted, written
+from teola.tables.duckdb_schema import quoted, written
 from teola.tables.field_names import name_fields
-from teola.tables.marks import Calls, calls_in, has_call
+from teola.tables.marks import calls_in, has_call
 from teola.tables.outer_joins import settle_joins
 from teola.tables.places import refused
+from teola.tables.plan_builder import PlanBuilder
+from teola.tables.plan_steps import Column, MakeTable, TablePlan
+from teola.tables.query_block import SqlBlock
 from teola.tables.scope import sources_of
-from teola.tables.steps import Ask, Base, Column, Drop, Filter, Made, Plan, Rewrite, Step
-
-PASSES = ("predicates", "guards", "early_stop", "dedup", "warm", "columns", "sort")
 
 
-class Cutter:
+class Cutter(PlanBuilder):
     """Cuts one query. passes: names of the rewrites that may be made."""
 
-    def __init__(self, catalogue: Catalogue, calls: Calls, passes: frozenset[str]) -> None:
-        self.catalogue, self.calls, self.passes = catalogue, calls, passes
-        self.steps: list[Step] = []
-        self.rewrites: list[Rewrite] = []
-        self._count = 0
-        self.blocks: list[bool] = []
-        """Of each block that was cut, whether its rows are those of its base."""
-
-    def plan(self, tree: exp.Query, columns: tuple[Column, ...]) -> Plan:
+    def plan(self, tree: exp.Query, columns: tuple[Column, ...]) -> TablePlan:
         """The plan of a query whose columns DuckDB gave. Raises InputError."""
         found = self.query(tree.copy())
         final = written(found)
@@ -49,63 +40,7 @@ class Cutter:
                 f"{', '.join(one.type for one in columns)})"
             )
         plain = isinstance(found, exp.Select) and self.blocks == [True]
-        return Plan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
-
-    # --- what blocks need -----------------------------------------------------------------
-
-    def number(self) -> int:
-        """A number that nothing else of the plan has."""
-        self._count += 1
-        return self._count
-
-    def new_table(self) -> str:
-        """A name for a table."""
-        return f"teola_t{self.number()}"
-
-    def step(self, step: Step) -> None:
-        """Add a step and declare what it makes."""
-        self.steps.append(step)
-        if isinstance(step, (Base, Made)):
-            self._declare(step.table, f"SELECT * FROM ({step.sql}) LIMIT 0")
-        elif isinstance(step, Ask):
-            self._declare_answer(step)
-        elif isinstance(step, Filter):
-            for conjunct in step.conjuncts:
-                for ask in conjunct.asks:
-                    self._declare_answer(ask)
-                self.catalogue.describe(
-                    f"SELECT * FROM {step.table} WHERE {conjunct.condition} ORDER BY {step.order}"
-                )
-
-    def _declare(self, table: str, sql: str) -> None:
-        import duckdb
-
-        try:
-            self.catalogue.con.execute(f"CREATE TABLE teola_new AS {sql}")
-            self.catalogue.con.execute(f"DROP TABLE IF EXISTS {table}")
-            self.catalogue.con.execute(f"ALTER TABLE teola_new RENAME TO {table}")
-        except duckdb.Error as error:
-            raise InputError(f"this query cannot be planned: {error}") from None
-
-    def _declare_answer(self, ask: Ask) -> None:
-        columns = {one.name for one in self.catalogue.describe(f"SELECT * FROM {ask.table}")}
-        if ask.value not in columns:
-            fields = "".join(f", {one}" for one in ask.fields)
-            where = f" WHERE {ask.guard}" if ask.guard else ""
-            self.catalogue.describe(f"SELECT 1{fields} FROM {ask.table}{where}")
-            self._declare(
-                ask.table,
-                f"SELECT *, CAST(NULL AS {ask.call.type}) AS {ask.value}, "
-                f"CAST(NULL AS VARCHAR) AS {ask.error} FROM {ask.table}",
-            )
-
-    def drop(self, table: str) -> None:
-        """A table that nothing reads any more."""
-        self.steps.append(Drop(table))
-
-    def rewrote(self, rule: str, what: str, reason: str) -> None:
-        """Record a rewrite."""
-        self.rewrites.append(Rewrite(rule, what, reason))
+        return TablePlan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
 
     # --- queries --------------------------------------------------------------------------
 
@@ -156,7 +91,7 @@ class Cutter:
             word = "WITH RECURSIVE" if itself else "WITH"
             table = self.new_table()
             self.step(
-                Made(
+                MakeTable(
                     table,
                     f"{word} {quoted(name)}{spelled} AS ({written(inner)}) "
                     f"SELECT * FROM {quoted(name)}",
@@ -212,7 +147,7 @@ class Cutter:
         """A block whose FROM has no calls, cut if there are some in it."""
         if not has_call(select):
             return select
-        found = Block(self, select).cut()
+        found = SqlBlock(self, select).cut()
         assert isinstance(found, exp.Query)
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, TeolaError
-from teola.tables.steps import Column
+from teola.tables.plan_steps import Column
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from teola.tables.asking import Asker
-from teola.tables.steps import ROW, Ask, Base, Drop, Filter, Made, Plan, Step
+from teola.tables.plan_steps import ROW, AskCall, Base, Drop, Filter, MakeTable, PlanStep, TablePlan
+from teola.tables.row_asking import CallAsker
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,19 +26,19 @@ class Executor:
     """Runs plans on a connection. asker: for their calls."""
 
     con: duckdb.DuckDBPyConnection
-    asker: Asker
+    asker: CallAsker
 
-    def run(self, plan: Plan) -> None:
+    def run(self, plan: TablePlan) -> None:
         """Run all steps; then the plan's final query gives its rows. Raises Stopped."""
         for step in plan.steps:
             self.asker.spent.check()
             self.step(step)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PlanStep) -> None:
         """Run one step."""
-        if isinstance(step, (Base, Made)):
+        if isinstance(step, (Base, MakeTable)):
             self._make(step.table, step.sql)
-        elif isinstance(step, Ask):
+        elif isinstance(step, AskCall):
             self._ask(step)
         elif isinstance(step, Filter):
             self._filter(step)
@@ -53,7 +53,7 @@ class Executor:
     def _columns(self, table: str) -> set[str]:
         return {row[0] for row in self.con.execute(f"DESCRIBE {table}").fetchall()}
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: AskCall) -> None:
         if ask.value not in self._columns(ask.table):
             self.asker.run(ask)
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from teola.tables.catalogue import Catalogue, is_star
+from teola.tables.duckdb_schema import Catalogue, is_star
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of
 from teola.tables.places import refused
-from teola.tables.scope import Scope, Source
+from teola.tables.scope import FromScope, FromSource
 
 
 def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
@@ -21,7 +21,7 @@ def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
     nodes = [one for one in calls_in(select) if len(calls.of(one).names) < len(fields_of(one))]
     if not nodes:
         return
-    scope = Scope(catalogue, select)
+    scope = FromScope(catalogue, select)
     merged = {
         (join.this.alias_or_name.lower(), name.name.lower())
         for join in select.args.get("joins") or ()
@@ -37,7 +37,7 @@ def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
         node.set("expressions", marked.expressions)
 
 
-def _names(fields: list[exp.Expr], scope: Scope) -> tuple[str, ...]:
+def _names(fields: list[exp.Expr], scope: FromScope) -> tuple[str, ...]:
     plain = [one.name if isinstance(one, exp.Column) else "" for one in fields]
     folded = [name.lower() for name in plain]
     names: list[str] = []
@@ -50,13 +50,13 @@ def _names(fields: list[exp.Expr], scope: Scope) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _source(node: exp.Column, scope: Scope) -> Source | None:
+def _source(node: exp.Column, scope: FromScope) -> FromSource | None:
     found = scope.resolve(node)
     return scope.source(found.key[0]) if found is not None and found.key[0] else None
 
 
 def _starred(
-    star: exp.Expr, scope: Scope, merged: set[tuple[str, str]], sql: str
+    star: exp.Expr, scope: FromScope, merged: set[tuple[str, str]], sql: str
 ) -> list[exp.Expr]:
     inner = star.this if isinstance(star, exp.Column) else star
     if any(inner.args.values()):

@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
-from teola.tables.catalogue import Catalogue, written
+from teola.tables.duckdb_schema import Catalogue, written
 from teola.tables.llm_call import LlmCall
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of, has_call, is_call
 from teola.tables.places import refused
-from teola.tables.steps import Ask
+from teola.tables.plan_steps import AskCall
 
 NULL_CHOICES = ("coalesce", "ifnull")
 
@@ -30,7 +30,7 @@ def column(name: str) -> exp.Expr:
     return exp.Column(this=exp.Identifier(this=name, quoted=False))
 
 
-class Asked:
+class AnswerColumns:
     """Columns of one table that hold answers, by call and guard; makes the asks for new ones."""
 
     def __init__(
@@ -38,11 +38,11 @@ class Asked:
     ) -> None:
         self.table, self.catalogue, self.calls = table, catalogue, calls
         self._new, self._guards = new, guards
-        self._known: dict[tuple[LlmCall, tuple[str, ...], str | None], Ask] = {}
-        self.asks: list[Ask] = []
+        self._known: dict[tuple[LlmCall, tuple[str, ...], str | None], AskCall] = {}
+        self.asks: list[AskCall] = []
         """What was planned since `taken`."""
 
-    def taken(self) -> tuple[Ask, ...]:
+    def taken(self) -> tuple[AskCall, ...]:
         """The asks that what was rewritten since the last time needs, in order."""
         found, self.asks = tuple(dict.fromkeys(self.asks)), []
         return found
@@ -112,7 +112,9 @@ class Asked:
         ask = self._known.get((call, texts, None)) or self._known.get((call, texts, condition))
         if ask is None:
             number = self._new()
-            ask = Ask(self.table, call, texts, condition, f"teola_v{number}", f"teola_e{number}")
+            ask = AskCall(
+                self.table, call, texts, condition, f"teola_v{number}", f"teola_e{number}"
+            )
             self._known[call, texts, condition] = ask
         self.asks.append(ask)
         return column(ask.error if node.this == ERROR else ask.value)

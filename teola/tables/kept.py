@@ -12,8 +12,8 @@ import duckdb
 
 from teola.errors import InputError, UnknownName
 from teola.tables.answer_table import AnswerTable
+from teola.tables.plan_runs import answers_path
 from teola.tables.prompt_text import literal
-from teola.tables.running import answers_path
 
 
 @contextmanager

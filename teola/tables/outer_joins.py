@@ -9,23 +9,19 @@ RIGHT JOIN                        the same with the sides changed
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from sqlglot import exp
 
-from teola.tables.catalogue import is_star, written
+from teola.tables.duckdb_schema import is_star, written
 from teola.tables.marks import calls_in, has_call
 from teola.tables.places import refused
-from teola.tables.scope import OwnColumns, Scope, from_text, level
-from teola.tables.steps import Made
-
-if TYPE_CHECKING:
-    from teola.tables.cutter import Cutter
+from teola.tables.plan_builder import PlanBuilder
+from teola.tables.plan_steps import MakeTable
+from teola.tables.scope import FromScope, OwnColumns, from_text, level
 
 NUMBER = "teola_n"
 
 
-def settle_joins(cutter: Cutter, select: exp.Select) -> None:
+def settle_joins(cutter: PlanBuilder, select: exp.Select) -> None:
     """Change a block so that no ON has a call. Raises InputError."""
     while True:
         joins = list(select.args.get("joins") or ())
@@ -35,7 +31,7 @@ def settle_joins(cutter: Cutter, select: exp.Select) -> None:
         _settle(cutter, select, joins, at)
 
 
-def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Join], at: int) -> None:
+def _settle(cutter: PlanBuilder, select: exp.Select, joins: list[exp.Join], at: int) -> None:
     join, sql = joins[at], cutter.calls.sql
     side, kind = (join.side or "").upper(), (join.kind or "").upper()
     method = (join.args.get("method") or "").upper()
@@ -67,7 +63,7 @@ def _settle(cutter: Cutter, select: exp.Select, joins: list[exp.Join], at: int) 
 
 
 def _pairs(
-    cutter: Cutter, select: exp.Select, joins: list[exp.Join], at: int, *, right: bool
+    cutter: PlanBuilder, select: exp.Select, joins: list[exp.Join], at: int, *, right: bool
 ) -> None:
     join, sql = joins[at], cutter.calls.sql
     if any(is_star(one) for root in select.expressions for one in level(root) if not _counted(one)):
@@ -99,7 +95,7 @@ def _pairs(
     numbered = cutter.new_table()
     columns = ", ".join(f"{text} AS {name}" for text, name in names["k"].values()) or "0 AS teola_k"
     cutter.step(
-        Made(
+        MakeTable(
             numbered,
             f"SELECT row_number() OVER () AS {NUMBER}, {columns} {from_text(kept)}",
         )
@@ -122,7 +118,7 @@ def _pairs(
     table = cutter.new_table()
     assert isinstance(pairs, exp.Select)
     found = cutter.optional_block(pairs)
-    cutter.step(Made(table, written(found)))
+    cutter.step(MakeTable(table, written(found)))
     for part, side, to in ((kept, "k", numbered), (other, "o", table)):
         _rename_all(cutter, select, part, names[side], to)
     select.set("from_", exp.From(this=exp.to_table(numbered)))
@@ -140,14 +136,16 @@ def _counted(star: exp.Expr) -> bool:
     return isinstance(star.parent, exp.Anonymous) and str(star.parent.this).lower() == "count"
 
 
-Names = dict[tuple[str, str], tuple[str, str]]
+RenamedColumns = dict[tuple[str, str], tuple[str, str]]
 """Column of a source -> its SQL there, and the name that it gets."""
 
 
-def _names(cutter: Cutter, select: exp.Select, part: exp.Select, prefix: str) -> Names:
+def _names(
+    cutter: PlanBuilder, select: exp.Select, part: exp.Select, prefix: str
+) -> RenamedColumns:
     """The columns of a part of FROM that the block reads."""
-    own = OwnColumns(cutter.catalogue, Scope(cutter.catalogue, part))
-    found: Names = {}
+    own = OwnColumns(cutter.catalogue, FromScope(cutter.catalogue, part))
+    found: RenamedColumns = {}
     for _, one in own.of(select):
         if one.key not in found:
             found[one.key] = (written(one.head), f"{prefix}{len(found)}")
@@ -155,7 +153,7 @@ def _names(cutter: Cutter, select: exp.Select, part: exp.Select, prefix: str) ->
 
 
 def _renamed(
-    cutter: Cutter, node: exp.Expr, part: exp.Select, names: Names, table: str
+    cutter: PlanBuilder, node: exp.Expr, part: exp.Select, names: RenamedColumns, table: str
 ) -> exp.Expr:
     holder = exp.Paren(this=node.copy())
     _rename_all(cutter, holder, part, names, table)
@@ -163,8 +161,10 @@ def _renamed(
     return found
 
 
-def _rename_all(cutter: Cutter, root: exp.Expr, part: exp.Select, names: Names, table: str) -> None:
-    own = OwnColumns(cutter.catalogue, Scope(cutter.catalogue, part))
+def _rename_all(
+    cutter: PlanBuilder, root: exp.Expr, part: exp.Select, names: RenamedColumns, table: str
+) -> None:
+    own = OwnColumns(cutter.catalogue, FromScope(cutter.catalogue, part))
     for node, found in list(own.of(root)):
         name = names[found.key][1]
         value: exp.Expr = exp.column(name, table=table)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from teola.errors import InputError, UnknownName
-from teola.tables.catalogue import Catalogue, written
-from teola.tables.cutter import PASSES, Cutter
+from teola.tables.cutter import Cutter
+from teola.tables.duckdb_schema import Catalogue, written
 from teola.tables.marks import WRITTEN, Calls, calls_in, has_call, mark
 from teola.tables.places import place
+from teola.tables.plan_builder import PASSES
+from teola.tables.plan_steps import TablePlan
 from teola.tables.query_text import read_query
-from teola.tables.steps import Plan
 
 if TYPE_CHECKING:
     import duckdb
@@ -41,13 +42,13 @@ def plan_text(
     sql: str,
     tables: Collection[str],
     passes: frozenset[str] = frozenset(PASSES),
-) -> Plan:
+) -> TablePlan:
     """The plan of a query over tables that the connection has. Raises InputError."""
     tree = read_query(sql, tables)
     if not _holds_call(tree):
         # DuckDB reads what was written, and not what sqlglot makes of it.
         text = sql.strip().rstrip(";")
-        return Plan((), text, Catalogue(con, Calls(sql)).describe(text))
+        return TablePlan((), text, Catalogue(con, Calls(sql)).describe(text))
     return plan_tree(con, tree, Calls(sql), passes)
 
 
@@ -56,7 +57,7 @@ def plan_tree(
     tree: exp.Query,
     calls: Calls,
     passes: frozenset[str] = frozenset(PASSES),
-) -> Plan:
+) -> TablePlan:
     """The plan of a tree. Raises InputError."""
     catalogue = Catalogue(con, calls)
     catalogue.prepare()
@@ -70,7 +71,7 @@ def plan_tree(
             raise InputError(f"{error}{place(node, calls.sql)}") from None
     columns = catalogue.describe(marked)
     if not has_call(marked):
-        return Plan((), written(tree), columns)
+        return TablePlan((), written(tree), columns)
     return Cutter(catalogue, calls, passes).plan(marked, columns)
 
 

@@ -14,17 +14,17 @@ from typing import Any, Final
 from sqlglot import exp
 
 from teola.errors import InputError, UnknownName
-from teola.tables.catalogue import Catalogue
+from teola.tables.duckdb_schema import Catalogue
 from teola.tables.expressions import Expression, held, node_of
 from teola.tables.marks import Calls, has_call, numbered
-from teola.tables.query import Query
-from teola.tables.steps import Column
+from teola.tables.plan_steps import Column
+from teola.tables.table_query import TableQuery
 from teola.tables.workspace import Workspace
 
 HOW: Final = {"inner": "", "left": "LEFT", "right": "RIGHT", "full": "FULL"}
 
 
-class Relation(Query):
+class Relation(TableQuery):
     """A table, or what is made of tables. columns: with their types. Columns are `t.name` or
     `t["name"]`."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from teola.tables.asking import Stage
-from teola.tables.steps import Column
+from teola.tables.plan_steps import Column
+from teola.tables.row_asking import Stage
 
 
 def report_of(

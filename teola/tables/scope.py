@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.catalogue import Catalogue, is_star, written
+from teola.tables.duckdb_schema import Catalogue, is_star, written
 
-Key = tuple[str, str]
+ColumnKey = tuple[str, str]
 """Source and column, folded; an empty source: the column that a join by USING makes of two."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromSource:
     """A table of a FROM. columns: as they are spelled there."""
 
     alias: str
@@ -27,10 +27,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ColumnReference:
     """What a name in an expression means: a column of FROM, and perhaps fields of its value."""
 
-    key: Key
+    key: ColumnKey
     head: exp.Expr
     fields: tuple[exp.Expr, ...]
 
@@ -58,11 +58,11 @@ def from_text(select: exp.Select) -> str:
     return " ".join(parts)
 
 
-class Scope:
+class FromScope:
     """The sources of one block. Raises InputError where DuckDB cannot say what they have."""
 
     def __init__(self, catalogue: Catalogue, select: exp.Select) -> None:
-        self.sources: list[Source] = []
+        self.sources: list[FromSource] = []
         text = from_text(select)
         for node in sources_of(select):
             alias = node.alias_or_name
@@ -72,18 +72,18 @@ class Scope:
                 found = catalogue.columns_of(alias, text)
             except InputError:
                 continue  # the right side of a semi join, which nothing else can read
-            self.sources.append(Source(alias, found))
+            self.sources.append(FromSource(alias, found))
 
-    def owners(self, name: str) -> list[Source]:
+    def owners(self, name: str) -> list[FromSource]:
         """Sources that have a column."""
         folded = name.lower()
         return [s for s in self.sources if folded in (c.lower() for c in s.columns)]
 
-    def source(self, alias: str) -> Source | None:
+    def source(self, alias: str) -> FromSource | None:
         """By its alias."""
         return next((s for s in self.sources if s.alias.lower() == alias.lower()), None)
 
-    def resolve(self, column: exp.Column) -> Reference | None:
+    def resolve(self, column: exp.Column) -> ColumnReference | None:
         """What a name means, or None if it is no column of these sources."""
         if is_star(column):
             return None
@@ -93,13 +93,15 @@ class Scope:
         if source is not None and len(parts) > 1:
             second = parts[1].name.lower()
             if second in (c.lower() for c in source.columns):
-                return Reference((source.alias.lower(), second), _column(parts[:2]), parts[2:])
+                return ColumnReference(
+                    (source.alias.lower(), second), _column(parts[:2]), parts[2:]
+                )
         owners = self.owners(first)
         if owners:
             key = (owners[0].alias.lower() if len(owners) == 1 else "", first)
-            return Reference(key, _column(parts[:1]), parts[1:])
+            return ColumnReference(key, _column(parts[:1]), parts[1:])
         if source is not None and len(parts) == 1:
-            return Reference((source.alias.lower(), ""), _column(parts), ())
+            return ColumnReference((source.alias.lower(), ""), _column(parts), ())
         return None
 
 
@@ -120,10 +122,10 @@ def level(node: exp.Expr) -> Iterator[exp.Expr]:
 class OwnColumns:
     """Finds the columns of a block's FROM that an expression reads, also within subqueries."""
 
-    def __init__(self, catalogue: Catalogue, scope: Scope) -> None:
+    def __init__(self, catalogue: Catalogue, scope: FromScope) -> None:
         self.catalogue, self.scope = catalogue, scope
 
-    def of(self, root: exp.Expr) -> Iterator[tuple[exp.Column, Reference]]:
+    def of(self, root: exp.Expr) -> Iterator[tuple[exp.Column, ColumnReference]]:
         """Each such node, with what it means."""
         for node in list(root.find_all(exp.Column)):
             if self._bound(node, root):
@@ -143,7 +145,7 @@ class OwnColumns:
             if isinstance(node, exp.Lambda) and first in (v.name.lower() for v in node.expressions):
                 return True
             if isinstance(node, exp.Select) and node.args.get("from_") is not None:
-                inner = Scope(self.catalogue, node)
+                inner = FromScope(self.catalogue, node)
                 if inner.resolve(column) is not None:
                     return True
         return False

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from teola.errors import InputError
-from teola.tables.catalogue import quoted, said
 from teola.tables.csv_types import csv_columns, csv_reader
+from teola.tables.duckdb_schema import quoted, said
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FETCHED: Final = 10_000
 """Rows of another database that are read at a time."""
 
 
-class Source(Protocol):
+class TableSource(Protocol):
     """Something that can be a table."""
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -40,7 +40,7 @@ class ArrowSource:
     value: Any
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """See `Source`."""
+        """See `TableSource`."""
         import pyarrow as pa
 
         try:
@@ -63,7 +63,7 @@ class FileSource:
     table: str | None = None
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """See `Source`."""
+        """See `TableSource`."""
         import duckdb
 
         where = literal(str(self.path))
@@ -97,7 +97,7 @@ class SqliteSource:
     table: str
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """See `Source`."""
+        """See `TableSource`."""
         try:
             with closing(
                 sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
@@ -116,7 +116,7 @@ class PostgresSource:
     table: str
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
-        """See `Source`."""
+        """See `TableSource`."""
         import psycopg
         from psycopg import sql
 
@@ -193,7 +193,7 @@ KINDS: Final[Mapping[str, str]] = {
 }
 
 
-def source_of(value: Any, table: str | None = None) -> Source:
+def source_of(value: Any, table: str | None = None) -> TableSource:
     """The source for a file's path, a database's address, or a data frame.
 
     table: of a database; it may also stand behind `::`, as in `shop.duckdb::orders`. Raises
@@ -209,7 +209,7 @@ def source_of(value: Any, table: str | None = None) -> Source:
     )
 
 
-def _by_name(text: str, table: str | None) -> Source:
+def _by_name(text: str, table: str | None) -> TableSource:
     where, _, behind = text.partition("::")
     table = table or behind or None
     if urlsplit(where).scheme in ("postgresql", "postgres"):

@@ -13,7 +13,7 @@ import duckdb
 
 from teola.errors import InputError
 from teola.tables.prompt_text import literal
-from teola.tables.sources import Source, source_of
+from teola.tables.sources import TableSource, source_of
 
 MEMORY: Final = "256MB"
 RESERVED: Final = "teola_"
@@ -69,9 +69,9 @@ class Workspace:
         self.close()
 
 
-def checked(tables: Mapping[str, Any]) -> dict[str, Source]:
+def checked(tables: Mapping[str, Any]) -> dict[str, TableSource]:
     """Tables by name, with their names checked. Raises InputError."""
-    found: dict[str, Source] = {}
+    found: dict[str, TableSource] = {}
     for name, value in tables.items():
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"a table's name must be a text, not {name!r}")

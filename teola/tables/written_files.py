@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
-from teola.tables.catalogue import said
+from teola.tables.duckdb_schema import said
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:

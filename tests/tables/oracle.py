@@ -13,14 +13,14 @@ from sqlglot import exp
 
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.tables.answer_table import AnswerTable
-from teola.tables.asking import Asker
-from teola.tables.catalogue import written
-from teola.tables.cutter import PASSES
+from teola.tables.duckdb_schema import written
 from teola.tables.executor import Executor
-from teola.tables.limits import Limits, Spent
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of, mark
+from teola.tables.plan_builder import PASSES
 from teola.tables.planner import plan_text
 from teola.tables.query_text import read_query
+from teola.tables.row_asking import CallAsker
+from teola.tables.run_limits import RunLimits, Spent
 
 WORDS = ("Yes", "No", "good", "bad", "3", "1", "x", "7")
 
@@ -129,9 +129,11 @@ def planned_rows(
 ) -> list[Any]:
     """What the plan gives, with the same function as the model."""
     plan = plan_text(con, sql, tables, passes)
-    limits = Limits(max_errors=10**9)
+    limits = RunLimits(max_errors=10**9)
     answers = AnswerTable(con, None)
-    made = Asker(con, answers, asker or FunctionAsker(), Spent(limits), passes, lambda call: "stub")
+    made = CallAsker(
+        con, answers, asker or FunctionAsker(), Spent(limits), passes, lambda call: "stub"
+    )
     try:
         Executor(con, made).run(plan)
         return con.execute(plan.final).fetchall()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from teola.cli import call
-from teola.tables import running
+from teola.tables import plan_runs
 from tests.tables.oracle import FunctionAsker
 
 QUERY = "SELECT id, LLM('Tone?', text, choices := ['good', 'bad']) AS tone FROM r"
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FunctionAsker:
     asker = FunctionAsker(lambda instruction, values: (values[0], None))
-    monkeypatch.setattr(running, "_of_runtime", lambda runtime, options: asker)
+    monkeypatch.setattr(plan_runs, "_of_runtime", lambda runtime, options: asker)
     return asker
 
 

@@ -8,7 +8,7 @@ from random import Random
 import duckdb
 import pytest
 
-from teola.tables.cutter import PASSES
+from teola.tables.plan_builder import PASSES
 from tests.tables.oracle import (
     FunctionAsker,
     connected,

@@ -13,7 +13,7 @@ import pytest
 
 from teola import tables
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
-from teola.tables.limits import Limits, Spent
+from teola.tables.run_limits import RunLimits, Spent
 from tests.tables.oracle import FunctionAsker
 
 SQL = "SELECT a, LLM('q', a) AS k, LLM_ERROR('q', a) AS e FROM t"
@@ -100,7 +100,7 @@ def test_cancel() -> None:
         return "x", None
 
     _, made = query(500, function=slow)
-    spent = Spent(Limits())
+    spent = Spent(RunLimits())
     timer = threading.Thread(target=lambda: (begun.wait(), spent.cancelled.set()))
     timer.start()
     with pytest.raises(QueryCancelled):

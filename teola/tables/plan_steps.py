@@ -28,7 +28,7 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MakeTable:
     """Table `table` becomes the rows of `sql`, in which no call is left."""
 
     table: str
@@ -36,7 +36,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskCall:
     """A call is asked for the rows of `table` for which `guard` is true (None: for all).
 
     fields: SQL of each field, over columns of the table. value, error: the columns that it gets.
@@ -54,7 +54,7 @@ class Ask:
 class Conjunct:
     """One condition with calls: what it asks, in order, and the condition over the columns."""
 
-    asks: tuple[Ask, ...]
+    asks: tuple[AskCall, ...]
     condition: str
 
 
@@ -79,11 +79,11 @@ class Drop:
     table: str
 
 
-Step = Base | Made | Ask | Filter | Drop
+PlanStep = Base | MakeTable | AskCall | Filter | Drop
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrite:
+class PlanRewrite:
     """What was changed of a query, and why. rule: its name, as `passes` knows it."""
 
     rule: str
@@ -100,23 +100,23 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TablePlan:
     """steps: in order. final: the query that is left, without calls. columns: of the result.
     rowwise: each row of the result comes from a row of one base, whatever the others are: so those
     rows are right whose answers are known.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     final: str
     columns: tuple[Column, ...]
-    rewrites: tuple[Rewrite, ...] = ()
+    rewrites: tuple[PlanRewrite, ...] = ()
     rowwise: bool = False
 
-    def asks(self) -> tuple[Ask, ...]:
+    def asks(self) -> tuple[AskCall, ...]:
         """All calls that the plan has, in the order in which they were planned."""
-        found: list[Ask] = []
+        found: list[AskCall] = []
         for step in self.steps:
-            if isinstance(step, Ask):
+            if isinstance(step, AskCall):
                 found.append(step)
             elif isinstance(step, Filter):
                 found += [ask for conjunct in step.conjuncts for ask in conjunct.asks]

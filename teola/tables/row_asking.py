@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from teola.errors import reason_of
 from teola.graph import DecodeParams
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
-from teola.tables.answer_table import Answer, AnswerTable, Operator
+from teola.tables.answer_table import AnswerTable, KeptAnswer, Operator
 from teola.tables.extract import enforceable, extractor, shown
-from teola.tables.limits import Spent, Stopped
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import ColumnOrder, Orders
+from teola.tables.plan_steps import ROW, AskCall
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
-from teola.tables.steps import ROW, Ask
+from teola.tables.run_limits import Spent, Stopped
 
 if TYPE_CHECKING:
     import duckdb
@@ -80,7 +80,7 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Asker:
+class CallAsker:
     """Asks the calls of one run. model_of: the identity of a call's model. engine_of: its engine.
     progress: is told a stage as it goes on: rows to ask, those that ended, and the failed ones."""
 
@@ -96,7 +96,7 @@ class Asker:
     """Nothing more is asked: rows go whose answers are not known."""
     _ids: Iterator[int] = field(default_factory=count)
 
-    def run(self, ask: Ask) -> None:
+    def run(self, ask: AskCall) -> None:
         """Give `ask.table` the columns of a call. Raises Stopped."""
         if not self.closed:
             self.spent.check()
@@ -117,7 +117,7 @@ class Asker:
 
     # --- inputs ---------------------------------------------------------------------------
 
-    def _texts(self, ask: Ask) -> list[str]:
+    def _texts(self, ask: AskCall) -> list[str]:
         """SQL of each field's canonical text."""
         if not ask.fields:
             return []
@@ -125,7 +125,7 @@ class Asker:
         rows = self.con.execute(f"DESCRIBE SELECT {listed} FROM {ask.table}").fetchall()
         return [canonical(f"({one})", row[1]) for one, row in zip(ask.fields, rows, strict=True)]
 
-    def _key(self, ask: Ask, operator: Operator, alone: bool) -> None:
+    def _key(self, ask: AskCall, operator: Operator, alone: bool) -> None:
         """The table gets the key of each row's question; no key where it is not asked."""
         texts = self._texts(ask)
         listed = "".join(f", {one} AS f{at}" for at, one in enumerate(texts))
@@ -138,7 +138,7 @@ class Asker:
             f"FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})"
         )
 
-    def _gather(self, ask: Ask, stage: Stage, operator: Operator, alone: bool) -> None:
+    def _gather(self, ask: AskCall, stage: Stage, operator: Operator, alone: bool) -> None:
         """Distinct questions that have no answer yet."""
         names = "".join(f", any_value(f{at}) AS f{at}" for at in range(len(ask.fields)))
         self.con.execute(
@@ -157,7 +157,7 @@ class Asker:
 
     # --- asking ---------------------------------------------------------------------------
 
-    def _ask(self, ask: Ask, stage: Stage, operator: Operator) -> None:
+    def _ask(self, ask: AskCall, stage: Stage, operator: Operator) -> None:
         todo = stage.distinct - stage.answered_before
         if todo == 0 or self.closed:
             return
@@ -203,7 +203,7 @@ class Asker:
 
     # --- answers --------------------------------------------------------------------------
 
-    def _join(self, ask: Ask, stage: Stage, operator: Operator) -> None:
+    def _join(self, ask: AskCall, stage: Stage, operator: Operator) -> None:
         """The table gets the answers as columns."""
         known = self.answers.known(operator.digest, "teola_inputs", failed=True)
         self.con.execute(f"CREATE OR REPLACE TABLE teola_known AS {known}")
@@ -230,7 +230,7 @@ class Asker:
         for table in ("teola_asked", "teola_inputs", "teola_known"):
             self.con.execute(f"DROP TABLE {table}")
 
-    def _example(self, key: str, ask: Ask) -> str:
+    def _example(self, key: str, ask: AskCall) -> str:
         texts = [f"f{at}" for at in range(len(ask.fields))]
         found = self.con.execute(
             f"SELECT {lines_of(ask.call.names, texts)} FROM teola_inputs WHERE key = {literal(key)}"
@@ -243,7 +243,7 @@ class _Asked:
     in the one that waits."""
 
     def __init__(
-        self, asker: Asker, call: LlmCall, stage: Stage, operator: Operator, todo: int
+        self, asker: CallAsker, call: LlmCall, stage: Stage, operator: Operator, todo: int
     ) -> None:
         self.asker, self.call, self.stage, self.operator = asker, call, stage, operator
         self.todo = todo
@@ -373,10 +373,10 @@ class _Asked:
         if not held:
             return
         stage, spent, extract = self.stage, self.asker.spent, self.extract
-        rows: list[Answer] = []
+        rows: list[KeptAnswer] = []
         for id, text, error, prompt, cached, generated in held:
             value = extract(text) if text is not None else None
-            rows.append(Answer(self.keys.pop(id), value, error, prompt, cached, generated))
+            rows.append(KeptAnswer(self.keys.pop(id), value, error, prompt, cached, generated))
             failed = error is not None
             self.over += 1
             self.failures += failed

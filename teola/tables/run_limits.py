@@ -17,7 +17,7 @@ LEAST_ERRORS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """on_error: what a row's error is: "null", or "fail": the end of the query. max_errors: rows
     with errors that a query may have: a number, or a share below 1 of the rows that are asked;
     None: 1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls:
@@ -90,7 +90,7 @@ class Stopped(Exception):
 class Spent:
     """What a query has used of its limits. Rows are admitted in one thread and end in another."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RunLimits) -> None:
         self.limits = limits
         self.cancelled = threading.Event()
         self.began = time.monotonic()

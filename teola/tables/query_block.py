@@ -13,31 +13,29 @@ What is left reads the base's tables only, and so does everything in it that cam
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlglot import exp
 
 from teola.errors import InputError
 from teola.tables.block_parts import MADE, SERIES, BaseColumns, Item, OrderKey, aggregates
 from teola.tables.block_rest import Rest
-from teola.tables.catalogue import is_star, written
-from teola.tables.guards import Asked, column
+from teola.tables.duckdb_schema import is_star, written
+from teola.tables.guards import AnswerColumns, column
 from teola.tables.marks import calls_in, has_call
 from teola.tables.places import refused
-from teola.tables.scope import OwnColumns, Scope, from_text, level
-from teola.tables.steps import ROW, Base, Conjunct, Filter
-
-if TYPE_CHECKING:
-    from teola.tables.cutter import Cutter
+from teola.tables.plan_builder import PlanBuilder
+from teola.tables.plan_steps import ROW, Base, Conjunct, Filter
+from teola.tables.scope import FromScope, OwnColumns, from_text, level
 
 
-class Block:
+class SqlBlock:
     """One block and how it is cut. Use it once."""
 
-    def __init__(self, cutter: Cutter, select: exp.Select) -> None:
+    def __init__(self, cutter: PlanBuilder, select: exp.Select) -> None:
         self.cutter, self.select = cutter, select
         self.catalogue, self.calls, self.passes = cutter.catalogue, cutter.calls, cutter.passes
-        self.scope = Scope(self.catalogue, select)
+        self.scope = FromScope(self.catalogue, select)
         self.own = OwnColumns(self.catalogue, self.scope)
         self.base = BaseColumns()
         self.table = cutter.new_table()
@@ -59,7 +57,7 @@ class Block:
         windows = [self._plain(one) for one in select.args.get("windows") or ()]
         early = [one for one in where if not has_call(one)] if "predicates" in self.passes else []
         late = [one for one in where if not any(one is other for other in early)]
-        self.asked = Asked(
+        self.asked = AnswerColumns(
             self.table, self.catalogue, self.calls, self.cutter.number, "guards" in self.passes
         )
         # From here on expressions read columns of the base.

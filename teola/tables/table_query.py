@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from teola.tables.limits import Limits, Spent
 from teola.tables.marks import Calls, numbered
+from teola.tables.plan_runs import RunOptions, price_of, run_plan
+from teola.tables.plan_steps import TablePlan
 from teola.tables.planner import chosen_passes, plan_text, plan_tree
-from teola.tables.running import RunOptions, price_of, run_plan
-from teola.tables.steps import Plan
+from teola.tables.run_limits import RunLimits, Spent
 from teola.tables.workspace import MEMORY, Workspace
 
 if TYPE_CHECKING:
     from teola.tables.done import Done
-    from teola.tables.explaining import Explanation
+    from teola.tables.table_estimates import QueryEstimate
 
 OF_LIMITS = ("on_error", "max_errors", "retry_failed", "most_calls", "most_tokens", "most_cost")
 
 
-class Query:
+class TableQuery:
     """query: SQL, or a tree. tables: what it reads, by name. defaults: of `run`."""
 
     def __init__(self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any) -> None:
         self._query, self._tables, self._defaults = query, dict(tables), defaults
 
-    def plan(self, workspace: Workspace, passes: Any = None) -> Plan:
+    def plan(self, workspace: Workspace, passes: Any = None) -> TablePlan:
         """Its plan, on a workspace that has its tables. Raises InputError."""
         chosen = chosen_passes(passes)
         if isinstance(self._query, str):
@@ -37,9 +37,9 @@ class Query:
         assert isinstance(tree, exp.Query)
         return plan_tree(workspace.con, tree, calls, chosen)
 
-    def explain(self, **options: Any) -> Explanation:
+    def explain(self, **options: Any) -> QueryEstimate:
         """The stages, the rewrites, and what it would take. Nothing is asked. Raises InputError."""
-        from teola.tables.explaining import explain
+        from teola.tables.table_estimates import explain
 
         given = {**self._defaults, **options}
         with Workspace(self._tables, memory=given.pop("memory", MEMORY)) as workspace:
@@ -53,7 +53,7 @@ class Query:
         has an engine `llm`. answers: the file that answers are kept in (by default in the data
         folder), False: none. out: a file for the rows (.parquet, .csv, .jsonl). on_error,
         max_errors, retry_failed, most_calls, most_tokens, most_cost with price, deadline_s: see
-        `Limits`. passes: the rewrites that may be made. memory: of DuckDB, such as "256MB".
+        `RunLimits`. passes: the rewrites that may be made. memory: of DuckDB, such as "256MB".
         priority: "rows", or "interactive". tenant: whose it is. check: raise QueryFailed,
         QueryCancelled or DeadlineExceeded where it ends so (its `result` has what there is).
         Raises InputError, before anything is asked, for what is wrong with the query.
@@ -74,7 +74,7 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
     rest = dict(given)
     limits = {name: rest.pop(name) for name in OF_LIMITS if name in rest}
     price: Any = price_of(rest.pop("price", None))
-    made = Limits(**limits, price=price, deadline_s=rest.pop("deadline_s", None))
+    made = RunLimits(**limits, price=price, deadline_s=rest.pop("deadline_s", None))
     passes = chosen_passes(rest.pop("passes", None))
     try:
         return RunOptions(**rest, limits=made, passes=passes)

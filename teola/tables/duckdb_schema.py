@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from teola.errors import InputError
 from teola.tables.marks import ERROR, Calls, calls_in, fields_of
-from teola.tables.steps import Column
+from teola.tables.plan_steps import Column
 
 if TYPE_CHECKING:
     import duckdb

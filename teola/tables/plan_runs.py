@@ -14,18 +14,18 @@ from teola.errors import InputError, reason_of
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import FILE, AnswerTable
-from teola.tables.asking import Asker, AskRows, Stage
-from teola.tables.cutter import PASSES
 from teola.tables.done import Done
 from teola.tables.executor import Executor
-from teola.tables.limits import Limits, Spent, Stopped
 from teola.tables.model_identity import identity_of, opened_runtime
+from teola.tables.plan_builder import PASSES
+from teola.tables.plan_steps import TablePlan
 from teola.tables.report import report_of
-from teola.tables.steps import Plan
+from teola.tables.row_asking import AskRows, CallAsker, Stage
+from teola.tables.run_limits import RunLimits, Spent, Stopped
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
 
-Answers = str | Path | Literal[False] | None
+AnswersPlace = str | Path | Literal[False] | None
 """Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
 RESULT: Final = "teola_result"
 OFF: Final = "off"
@@ -33,13 +33,13 @@ OFF: Final = "off"
 
 @dataclass(slots=True)
 class RunOptions:
-    """How a query is run; see `Query.run`."""
+    """How a query is run; see `TableQuery.run`."""
 
     llm: Any = None
     runtime: Runtime | None = None
-    answers: Answers = None
+    answers: AnswersPlace = None
     out: str | Path | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
     priority: RowPriority = "rows"
@@ -48,7 +48,7 @@ class RunOptions:
     """In place of a runtime's."""
 
 
-def answers_path(given: Answers) -> Path | None:
+def answers_path(given: AnswersPlace) -> Path | None:
     """The file that answers are kept in; None: none."""
     if given is False or given == OFF:
         return None
@@ -60,7 +60,7 @@ def answers_path(given: Answers) -> Path | None:
 
 
 def run_plan(
-    workspace: Workspace, plan: Plan, options: RunOptions, cancel: Spent | None = None
+    workspace: Workspace, plan: TablePlan, options: RunOptions, cancel: Spent | None = None
 ) -> Done:
     """Run a plan on the workspace that it was made on. The result keeps the workspace open.
 
@@ -107,7 +107,7 @@ def run_plan(
 
 
 def _run(
-    workspace: Workspace, plan: Plan, asker: Asker | None
+    workspace: Workspace, plan: TablePlan, asker: CallAsker | None
 ) -> tuple[Stopped | None, str | None]:
     """Run the steps. What ended it before, and the query for its rows, if it has some."""
     if asker is None:
@@ -137,8 +137,8 @@ def _run(
 
 @contextmanager
 def _asking(
-    workspace: Workspace, plan: Plan, options: RunOptions, spent: Spent
-) -> Iterator[Asker | None]:
+    workspace: Workspace, plan: TablePlan, options: RunOptions, spent: Spent
+) -> Iterator[CallAsker | None]:
     """What asks the plan's calls; None where it has none."""
     calls = [ask.call for ask in plan.asks()]
     if not calls:
@@ -155,7 +155,7 @@ def _asking(
             ask_rows = _of_runtime(runtime, options)
         answers = AnswerTable(workspace.con, answers_path(options.answers))
         try:
-            yield Asker(
+            yield CallAsker(
                 workspace.con,
                 answers,
                 ask_rows,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.asking import Asker, AskRows, Stage
 from teola.tables.executor import SELECTIVITY, Executor
-from teola.tables.limits import Limits, Spent
 from teola.tables.model_identity import config_of, identity_of, named_identity
-from teola.tables.running import RunOptions, answers_path
-from teola.tables.steps import Ask, Filter, Plan, Step
+from teola.tables.plan_runs import RunOptions, answers_path
+from teola.tables.plan_steps import AskCall, Filter, PlanStep, TablePlan
+from teola.tables.row_asking import AskRows, CallAsker, Stage
+from teola.tables.run_limits import RunLimits, Spent
 from teola.tables.workspace import Workspace
 
 CHARACTERS_A_TOKEN: Final = 4.0
@@ -42,10 +42,10 @@ class StageEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class QueryEstimate:
     """What a query would take. `print` it, or see `to_json`."""
 
-    plan: Plan
+    plan: TablePlan
     stages: tuple[StageEstimate, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -110,14 +110,14 @@ def _sum(values: list[float | None]) -> float | None:
 
 
 @dataclass(slots=True)
-class _Estimator(Asker):
+class _Estimator(CallAsker):
     """In the place of what asks: it counts, and gives columns without answers."""
 
     estimates: list[StageEstimate] = field(default_factory=list)
     share: float = 1.0
     """Of the rows at hand, those that are expected to be there."""
 
-    def run(self, ask: Ask) -> None:
+    def run(self, ask: AskCall) -> None:
         """Count what a call would ask."""
         call, model = ask.call, self.model_of(ask.call)
         operator = Operator(call.operator(model), model, call.prompt)
@@ -135,7 +135,7 @@ class _Estimator(Asker):
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
 
     def _estimate(
-        self, ask: Ask, stage: Stage, order: tuple[int, ...], share: float, reason: str
+        self, ask: AskCall, stage: Stage, order: tuple[int, ...], share: float, reason: str
     ) -> None:
         call = ask.call
         lengths = " + ".join([f"length(f{at})" for at in range(len(ask.fields))] or ["0"])
@@ -180,7 +180,7 @@ class _Estimator(Asker):
 class _Dry(Executor):
     """Runs steps without answers: no row goes for want of one."""
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PlanStep) -> None:
         """Run one step."""
         asker = self.asker
         assert isinstance(asker, _Estimator)
@@ -197,7 +197,7 @@ class _Dry(Executor):
             asker.share *= SELECTIVITY
 
 
-def explain(workspace: Workspace, plan: Plan, options: RunOptions) -> Explanation:
+def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> QueryEstimate:
     """What a plan would take. Raises InputError."""
     path = answers_path(options.answers)
     # An explanation leaves no file.
@@ -213,14 +213,14 @@ def explain(workspace: Workspace, plan: Plan, options: RunOptions) -> Explanatio
             workspace.con,
             answers,
             _nobody,
-            Spent(Limits(price=options.limits.price)),
+            Spent(RunLimits(price=options.limits.price)),
             options.passes,
             model_of,
         )
         dry = _Dry(workspace.con, estimator)
         for step in plan.steps:
             dry.step(step)
-        return Explanation(plan, tuple(estimator.estimates))
+        return QueryEstimate(plan, tuple(estimator.estimates))
     finally:
         answers.close()
 
