@@ -15,6 +15,7 @@ whoever comes within that time goes before them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Final, overload
 
 from teola.errors import DeadlineExceeded, QueryCancelled
@@ -128,6 +129,7 @@ class RowRun:
         most: int = OPEN,
     ) -> None:
         self.id, self.plan, self.asker, self.began = id, plan, asker, began
+        self.admitted, self.deadline = began, inf  # rows are in no hurry
         self.behind_s = self.longer_s = 0.0
         self.state: State | None = None
         self.open: dict[int, int] = {}

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 from random import Random
 from typing import Any
 
@@ -73,6 +74,8 @@ class Calls:
     began: float = 0.0
     behind_s: float = 0.0
     longer_s: float = 0.0
+    admitted: float = 0.0
+    deadline: float = inf
     state: State | None = None
     left: set[int] = field(default_factory=set)
 
