@@ -206,13 +206,14 @@ class Repeated(NamedTuple):
 
     body: the template of such a part. counts: names of all templates that count as one. times: how
     often, as its author expects (None: as often as its list has items). at_once: of them, side by
-    side.
+    side. at_most: how often at all, where that is bounded by itself.
     """
 
     body: str
     counts: frozenset[str]
     times: int | None = None
     at_once: int = 1
+    at_most: int | None = None
 
 
 class Grower(Protocol):

@@ -155,7 +155,7 @@ def _times(p: Primitive, params: GrowParams, habit: Habit) -> tuple[float, float
         return _quantile(habit, FEW), usual, _quantile(habit, MANY)
     if repeated.times is None:
         return float(p.items), float(p.items), float(p.items)
-    most = getattr(params.grower, "at_most", None) or params.grower.config.at_most
+    most = repeated.times if repeated.at_most is None else repeated.at_most
     return 1.0, float(repeated.times), float(most)
 
 

@@ -27,7 +27,7 @@ LEAST_ANSWER = 16
 
 
 @dataclass(slots=True, eq=False)
-class Account:
+class BudgetAccount:
     """One bound: on a query, or on an application or a key for a day.
 
     name: what it bounds, as errors call it.
@@ -103,7 +103,7 @@ class Reservation:
     """What one call may take. prompt_tokens, answer_tokens: of which it consists, the latter
     perhaps lowered to what was left. kept: for an agent's last answer, and no call's yet."""
 
-    accounts: tuple[Account, ...]
+    accounts: tuple[BudgetAccount, ...]
     price: Price
     prompt_tokens: float
     answer_tokens: int
@@ -164,15 +164,15 @@ class Ledger:
 
     def __init__(
         self,
-        own: Account | None = None,
+        own: BudgetAccount | None = None,
         *,
         around: Ledger | None = None,
-        others: Iterable[Account] = (),
+        others: Iterable[BudgetAccount] = (),
     ) -> None:
         self.own = own
         outer = around.accounts if around is not None else ()
         accounts = [*((own,) if own is not None else ()), *outer, *others]
-        self.accounts: tuple[Account, ...] = tuple(dict.fromkeys(accounts))
+        self.accounts: tuple[BudgetAccount, ...] = tuple(dict.fromkeys(accounts))
 
     def __repr__(self) -> str:
         """The same in every process: logs of a core are compared as texts."""
@@ -235,7 +235,7 @@ class Ledger:
         found._move(1)
         return found
 
-    def blocking(self, prompt_tokens: float, price: Price = FREE) -> Account:
+    def blocking(self, prompt_tokens: float, price: Price = FREE) -> BudgetAccount:
         """The account in which there is the least room."""
         return min(self.accounts, key=lambda one: one.answer(prompt_tokens, price))
 

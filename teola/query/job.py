@@ -1,4 +1,7 @@
-"""Job: one query on its way through: prepare documents, plan, execute, release."""
+"""Job: one query on its way through: prepare documents, plan, execute, release.
+
+Long because the way of one query is told in one place.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from teola.errors import DeadlineExceeded, InputError, TeolaError
 from teola.graph import Op
 from teola.passes import select
 from teola.policies.asker import Asker
-from teola.policies.ledger import Account, Ledger
+from teola.policies.ledger import Ledger
 from teola.profile import Profile
 from teola.query.application import Application
 from teola.query.result import Result
-from teola.query.spec import QuerySpec, program_of
+from teola.query.spec import QuerySpec, ledger_of, program_of
 from teola.run_secrets import OF_NONE, Secrets
 from teola.runtime.day_accounts import check_bounds
 from teola.runtime.documents import (
@@ -29,7 +32,7 @@ from teola.runtime.documents import (
     passed_over,
     replaced,
 )
-from teola.runtime.live.answers import Answers
+from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
@@ -255,7 +258,7 @@ class Job:
                 steps=self.steps,
                 secrets=self.secrets,
                 values=room_for(self.runtime.keep_values, self.secrets),
-                answers=Answers(self.id),
+                answers=KeptAnswers(self.id),
                 shares_s=self.app.shares_answers_s if self.app.shares_answers else 0.0,
             )
         around = self.caller.query
@@ -273,14 +276,8 @@ class Job:
         others = list(ask.accounts)
         if (day := runtime.budgets.get(name)) is not None:
             others.append(runtime.days.account(f"application {name!r} today", day))
-        own: Account | None = None
-        if ask.most_tokens is not None or ask.most_cost is not None:
-            tokens = inf if ask.most_tokens is None else ask.most_tokens
-            own = Account("this query", tokens, inf if ask.most_cost is None else ask.most_cost)
-        if own is None and not others:
-            return around
-        found = Ledger(own, around=around, others=others)
-        if found.counts_money and not runtime.prices:
+        found = ledger_of(ask, around, others)
+        if found is not None and found.counts_money and not runtime.prices:
             raise InputError(
                 "a bound on money needs prices: Runtime(prices={MODEL: Price(prompt, answer)}), or "
                 "[prices.MODEL] in the configuration"

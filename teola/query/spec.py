@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
-from teola.policies.ledger import Account
+from teola.policies.ledger import BudgetAccount, Ledger
 from teola.runtime.tally import MOST_PARTS
 
 DEADLINE_S: Final = 120.0
@@ -68,7 +68,7 @@ class QuerySpec:
     finish_by_s: float | None = None
     most_tokens: int | None = None
     most_cost: float | None = None
-    accounts: tuple[Account, ...] = field(default=(), repr=False)
+    accounts: tuple[BudgetAccount, ...] = field(default=(), repr=False)
 
 
 def program_of(tenant: str, session: str) -> str:
@@ -85,3 +85,18 @@ def program_of(tenant: str, session: str) -> str:
         )
     named = f"{len(tenant)} {tenant} {session}".encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16).hexdigest()
+
+
+def ledger_of(
+    ask: QuerySpec, around: Ledger | None, others: Sequence[BudgetAccount]
+) -> Ledger | None:
+    """What a query may take, by its own bound, those of the query around it, and others' (None:
+    there is no bound)."""
+    own: BudgetAccount | None = None
+    if ask.most_tokens is not None or ask.most_cost is not None:
+        tokens = inf if ask.most_tokens is None else ask.most_tokens
+        cost = inf if ask.most_cost is None else ask.most_cost
+        own = BudgetAccount("this query", tokens, cost)
+    if own is None and not others:
+        return around
+    return Ledger(own, around=around, others=others)

@@ -19,7 +19,7 @@ from typing import Final
 
 from teola.errors import InputError
 from teola.graph import DecodeParams
-from teola.policies.ledger import Account, Ledger, Reservation
+from teola.policies.ledger import BudgetAccount, Ledger, Reservation
 from teola.policies.work import Size, WorkKey, WorkSpec
 from teola.price import FREE, Price
 from teola.schedule.events import Cause, Sized
@@ -134,7 +134,7 @@ class Billing:
         ratio = self._ratios.get(call.spec.engine, UNKNOWN_RATIO)
         return ceil(call.prompt_tokens * ratio * MARGIN) + EXTRA_TOKENS
 
-    def _park(self, call: Billed, at: Account | None) -> bool:
+    def _park(self, call: Billed, at: BudgetAccount | None) -> bool:
         """It waits where there is the least room, or is refused if nothing can come back there.
         Whether that is `at`, where it waits already."""
         prompt, price = self._prompt(call), call.price or FREE
@@ -148,7 +148,7 @@ class Billing:
         account.waiting.append(partial(self._tries, call, account))
         return False
 
-    def _tries(self, call: Billed, account: Account) -> bool:
+    def _tries(self, call: Billed, account: BudgetAccount) -> bool:
         """Something came back where a call waits. Whether it does not wait there any more."""
         if self._waiting.get(call.key) is not call:
             return True

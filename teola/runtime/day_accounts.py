@@ -12,7 +12,7 @@ from math import inf, isfinite
 from typing import Final
 
 from teola.errors import InputError
-from teola.policies.ledger import Account
+from teola.policies.ledger import BudgetAccount
 from teola.price import Price
 
 DAY_S: Final = 86_400
@@ -45,7 +45,7 @@ def _today() -> int:
 
 
 @dataclass(slots=True, eq=False)
-class DayAccount(Account):
+class DayAccount(BudgetAccount):
     """An account that is empty again each day. today: number of the day."""
 
     today: Callable[[], int] = _today
@@ -55,10 +55,10 @@ class DayAccount(Account):
         self.day = self.today()
 
     def answer(self, prompt_tokens: float, price: Price) -> float:
-        """See Account."""
+        """See BudgetAccount."""
         if (day := self.today()) != self.day:
             self.day, self.tokens, self.cost = day, 0, 0.0
-        return Account.answer(self, prompt_tokens, price)
+        return BudgetAccount.answer(self, prompt_tokens, price)
 
 
 class DayAccounts:

@@ -9,9 +9,10 @@ documents at once as the loader's spec says, and for one tenant of fewer.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -27,6 +28,7 @@ from teola.engine import (
     EmbedderAdmission,
     Engine,
     EstimatesTokens,
+    Fingerprint,
     Loader,
     Passages,
     Scope,
@@ -322,10 +324,28 @@ class Preparer:
     async def _keys(self, given: Sequence[Source], splitting: Splitting) -> list[DocumentKey]:
         pipeline = f"{self._documents.pipeline(splitting)}/{self._embedder.identity}"
         slices = (given[i : i + READ_AT_ONCE] for i in range(0, len(given), READ_AT_ONCE))
-        found = await asyncio.gather(
-            *(self._loader.call(_keys_of, part, self._documents, pipeline) for part in slices)
-        )
+        found = await asyncio.gather(*(self._keys_of(part, pipeline) for part in slices))
         return list(chain.from_iterable(found))
+
+    async def _keys_of(self, given: Sequence[Source], pipeline: str) -> list[DocumentKey]:
+        read: Any = self._documents.fingerprint
+        if inspect.iscoroutinefunction(read):
+            _check_names(given)
+            prints = [await read(source) for source in given]
+        else:
+            prints = await self._loader.call(_read, read, given)
+        return [
+            DocumentKey(
+                print_.sha256,
+                pipeline,
+                source.name,
+                source.metadata,
+                print_.reading,
+                source.origin,
+                source.replace,
+            )
+            for source, print_ in zip(given, prints, strict=True)
+        ]
 
     async def _split(
         self, given: Sequence[Source], claims: Sequence[Claim], splitting: Splitting, tenant: str
@@ -353,18 +373,19 @@ class Preparer:
         return chunks, owned, hidden
 
 
-def _keys_of(given: Iterable[Source], documents: Loader, pipeline: str) -> list[DocumentKey]:
-    keys: list[DocumentKey] = []
+def _read(
+    fingerprint: Callable[[Source], Fingerprint], given: Iterable[Source]
+) -> list[Fingerprint]:
+    _check_names(given)
+    return [fingerprint(source) for source in given]
+
+
+def _check_names(given: Iterable[Source]) -> None:
     for source in given:
         if readable(source.name) != source.name:
             raise DocumentError(
                 f"the file name {readable(source.name)!r} is not UTF-8; rename the file"
             )
-        print_ = documents.fingerprint(source)
-        read, origin = print_.reading, source.origin
-        named = source.name, source.metadata
-        keys.append(DocumentKey(print_.sha256, pipeline, *named, read, origin, source.replace))
-    return keys
 
 
 def estimates(embedder: Engine) -> bool:

@@ -3,6 +3,8 @@
 A part runs as a query inside the one that it belongs to, with a plan that all parts of its template
 share: beginning one costs what the part costs, however long the query already is. It shares the
 query's tenant, time, limits and fate; its calls are in the same queues as anybody's.
+
+Long because a growth is one state, and whatever happens to it one method over that.
 """
 
 from __future__ import annotations
@@ -144,8 +146,8 @@ class Grows(Protocol[G]):
         """End a run from outside."""
         ...
 
-    def turned(self, query: G, component: str, count: int) -> None:
-        """A component of a query has grown so many of the parts that it repeats."""
+    def turned(self, app: str, component: str, count: int) -> None:
+        """A component of an application has grown so many of the parts that it repeats."""
         ...
 
     def growth(self, query: G, i: int) -> Growth:
@@ -344,7 +346,7 @@ class Parts(Generic[GrownQuery]):
         self._close(growing)
         self._expect(growing, growing.turns, now)
         if not remarks.cut:
-            self._driver.turned(query, growing.component, growing.turns)
+            self._driver.turned(query.run.asker.app, growing.component, growing.turns)
         query.trace.remark(growing.component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)

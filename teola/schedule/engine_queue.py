@@ -25,6 +25,7 @@ from teola.profile import EngineProfile
 from teola.schedule.events import (
     AbortRequest,
     AbortRows,
+    AlreadyKnown,
     BatchCompleted,
     CallEnded,
     Cause,
@@ -39,7 +40,6 @@ from teola.schedule.events import (
     InstanceUp,
     InstanceWaits,
     Joined,
-    Known,
     LimitsTold,
     MemberCompleted,
     OfEngine,
@@ -134,7 +134,7 @@ class EngineQueue:
                 return [Tell(event.run, Failed(event.primitive, event.cause))]
             if event.known:
                 del self.works[event.run, event.primitive]
-                return [Tell(event.run, Known(event.primitive))]
+                return [Tell(event.run, AlreadyKnown(event.primitive))]
             size, out = event.size, list[Output]()
             work.total, work.keys, work.queued = max(1, size.total), size.keys, True
             work.same, work.limited_from = size.same, self.instances.limited_s(now)

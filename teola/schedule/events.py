@@ -79,7 +79,7 @@ class Again:
 
 
 @dataclass(slots=True)
-class Known:
+class AlreadyKnown:
     """What a primitive gives is known: no engine is to do it. Control follows."""
 
     primitive: int
@@ -417,7 +417,7 @@ class Finish:
 
 
 @dataclass(slots=True)
-class Wanted:
+class RowsWanted:
     """A run of rows has room for a window: send RowsCame when one is there, or SourceEnded."""
 
     run: str
@@ -541,7 +541,7 @@ class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
-    event: Completed | Failed | Known
+    event: Completed | Failed | AlreadyKnown
 
 
 RunEvent = (
@@ -549,7 +549,7 @@ RunEvent = (
     | Completed
     | Failed
     | Again
-    | Known
+    | AlreadyKnown
     | Expected
     | Postponed
     | Cancelled
@@ -575,8 +575,8 @@ QueueEvent = (
     | ProgramPaused
     | Tuned
 )
-RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Wanted | Finish
-OfRun = Control | Measure | Release | Skipped | Fused | Wanted | Finish
+RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | RowsWanted | Finish
+OfRun = Control | Measure | Release | Skipped | Fused | RowsWanted | Finish
 OfEngine = (
     Dispatch
     | AbortRequest

@@ -16,6 +16,7 @@ from teola.graph import Ref
 from teola.policies.asker import Asker
 from teola.schedule.events import (
     Again,
+    AlreadyKnown,
     Cancelled,
     Cause,
     Completed,
@@ -25,7 +26,6 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Fused,
-    Known,
     Outbox,
     Postponed,
     Recall,
@@ -202,7 +202,7 @@ class GraphRun:
         if self.status[event.primitive] == RUNNING:
             self._ready(event.primitive)
 
-    def _known(self, event: Known) -> None:
+    def _known(self, event: AlreadyKnown) -> None:
         if self.status[event.primitive] == RUNNING:
             self.known |= {event.primitive}
             self.out.append(Control(self.id, event.primitive))
@@ -391,7 +391,7 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
     Again: GraphRun._again,
-    Known: GraphRun._known,
+    AlreadyKnown: GraphRun._known,
     Expected: GraphRun._expected,
     Postponed: GraphRun._postponed,
     Cancelled: GraphRun._cancelled,

@@ -127,10 +127,10 @@ class Linker:
                 if about or column.comment:
                     note(i, f"{column.comment} {about}", ABOUT_WEIGHT)
         for meant, others in self.hints.synonyms.items():
-            table = meant if meant in self._at else meant.rpartition(".")[0]
-            if table in self._at:
+            whose = meant if meant in self._at else meant.rpartition(".")[0]
+            if whose in self._at:
                 for other in others:
-                    note(self._at[table], other, NAME_WEIGHT)
+                    note(self._at[whose], other, NAME_WEIGHT)
         for metric in self.hints.metrics:
             if metric.table in self._at:
                 note(self._at[metric.table], f"{metric.name} {metric.about}", COLUMN_WEIGHT)

@@ -110,6 +110,7 @@ def _pairs(
         f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + one for one in listed)} FROM x",
         dialect="duckdb",
     )
+    assert isinstance(pairs, exp.Select)
     pairs.set("from_", exp.From(this=exp.to_table(numbered)))
     if right:
         source: exp.Expr = other.args["from_"].this.copy()
@@ -119,6 +120,7 @@ def _pairs(
         pairs.set("joins", [exp.Join(this=join.this.copy(), kind="CROSS")])
     pairs.set("where", exp.Where(this=condition))
     table = cutter.new_table()
+    assert isinstance(pairs, exp.Select)
     found = cutter.optional_block(pairs)
     cutter.step(Made(table, written(found)))
     for part, side, to in ((kept, "k", numbered), (other, "o", table)):

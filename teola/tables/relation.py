@@ -241,7 +241,7 @@ def _as_source(tree: exp.Select, alias: str) -> exp.Expr:
         not value or key in ("expressions", "from_") for key, value in tree.args.items()
     )
     if bare and len(tree.expressions) == 1 and isinstance(tree.expressions[0], exp.Star):
-        table = tree.args["from_"].this.copy()
+        table: exp.Expr = tree.args["from_"].this.copy()
         table.set("alias", exp.TableAlias(this=exp.to_identifier(alias)))
         return table
     return exp.Subquery(this=tree.copy(), alias=exp.TableAlias(this=exp.to_identifier(alias)))

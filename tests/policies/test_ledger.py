@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from teola.errors import InputError
-from teola.policies.ledger import LEAST_ANSWER, Account, Ledger, Reservation
+from teola.policies.ledger import LEAST_ANSWER, BudgetAccount, Ledger, Reservation
 from teola.price import Price
 from tests.planted import catches, edited
 
@@ -18,17 +18,17 @@ DEAR = Price(prompt=2.0, answer=10.0, cached=0.5)
 @catches(
     "kept-room-lent",
     "what is kept for an agent's last answer is lent to others",
-    edited(Account.left_tokens.fget, " - self.kept_tokens", ""),
+    edited(BudgetAccount.left_tokens.fget, " - self.kept_tokens", ""),
 )
 @catches(
     "reservation-forgotten",
     "what is reserved is there for others, too",
-    edited(Account.left_tokens.fget, " - self.held_tokens", ""),
+    edited(BudgetAccount.left_tokens.fget, " - self.held_tokens", ""),
 )
 @catches(
     "money-not-counted",
     "an answer is not lowered to what it may cost",
-    edited(Account.answer, "found = min(found, money * 1_000_000 / price.answer)", "pass"),
+    edited(BudgetAccount.answer, "found = min(found, money * 1_000_000 / price.answer)", "pass"),
 )
 @catches(
     "settled-twice",
@@ -41,10 +41,12 @@ def test_no_account_is_ever_passed() -> None:
 
 
 def _drawn(draw: random.Random) -> None:
-    day = Account("a day", most_tokens=30_000, most_cost=0.2)
-    ledgers = [Ledger(Account(most_tokens=draw.choice([2_000, 9_000])), others=[day])]
+    day = BudgetAccount("a day", most_tokens=30_000, most_cost=0.2)
+    ledgers = [Ledger(BudgetAccount(most_tokens=draw.choice([2_000, 9_000])), others=[day])]
     for _ in range(5):
-        own = Account(most_tokens=draw.choice([inf, 3_000]), most_cost=draw.choice([inf, 0.01]))
+        own = BudgetAccount(
+            most_tokens=draw.choice([inf, 3_000]), most_cost=draw.choice([inf, 0.01])
+        )
         ledgers.append(Ledger(own, around=draw.choice(ledgers)))
     accounts = {account for ledger in ledgers for account in ledger.accounts}
     open_: list[Reservation] = []
@@ -80,7 +82,7 @@ def _drawn(draw: random.Random) -> None:
 
 
 def test_what_is_kept_is_there_for_its_own_call_only() -> None:
-    ledger = Ledger(Account(most_tokens=1_000))
+    ledger = Ledger(BudgetAccount(most_tokens=1_000))
     kept = ledger.keep(300, 200)
     assert kept is not None
     assert ledger.reserve(490, 500) is None
@@ -93,7 +95,7 @@ def test_what_is_kept_is_there_for_its_own_call_only() -> None:
 
 
 def test_who_waits_tries_again_in_order_when_something_comes_back() -> None:
-    account = Account(most_tokens=1_000)
+    account = BudgetAccount(most_tokens=1_000)
     ledger, through = Ledger(account), list[str]()
     first = ledger.reserve(500, 500)
     assert first is not None
@@ -112,7 +114,7 @@ def test_who_waits_tries_again_in_order_when_something_comes_back() -> None:
 
 
 def test_errors_say_what_is_left_and_prices_are_checked() -> None:
-    ledger = Ledger(Account(most_tokens=100, most_cost=0.001))
+    ledger = Ledger(BudgetAccount(most_tokens=100, most_cost=0.001))
     assert "0 of 100 tokens and 0 of 0.001 in money" in str(ledger.spent(90))
     with pytest.raises(InputError, match="answer=-1"):
         Price(1.0, -1)

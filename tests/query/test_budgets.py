@@ -15,7 +15,7 @@ import pytest
 from teola import Agent, App, Each, Generate, Loop, Runtime, component
 from teola.engine import Call, Delta, Usage
 from teola.errors import EngineError, InputError, QueryFailed
-from teola.policies.ledger import Account, Ledger, Reservation
+from teola.policies.ledger import BudgetAccount, Ledger, Reservation
 from teola.price import Price
 from teola.query.job import Job
 from teola.query.result import Result
@@ -320,6 +320,6 @@ def test_what_is_known_of_an_earlier_run_was_paid_by_it() -> None:
 
 
 def test_of_accounts_around_each_other_the_smallest_holds() -> None:
-    outer = Ledger(Account(most_tokens=100))
-    inner = Ledger(Account(most_tokens=500), around=outer)
+    outer = Ledger(BudgetAccount(most_tokens=100))
+    inner = Ledger(BudgetAccount(most_tokens=500), around=outer)
     assert inner.answer(40) == 60

@@ -41,6 +41,7 @@ from teola.schedule.events import (
     RowsCame,
     RowsEnded,
     RowsOver,
+    RowsWanted,
     RunEvent,
     SetTimer,
     SourceEnded,
@@ -48,7 +49,6 @@ from teola.schedule.events import (
     State,
     Submit,
     Timer,
-    Wanted,
 )
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.instances import Limits
@@ -72,6 +72,8 @@ class Calls:
     asker: Asker
     count: int
     began: float = 0.0
+    admitted: float = 0.0
+    deadline: float = inf
     behind_s: float = 0.0
     longer_s: float = 0.0
     admitted: float = 0.0
@@ -174,7 +176,7 @@ class World:
                 rows = [*(command.given or ()), *(row for row, _ in command.failed)]
                 self.failed[command.run] += len(command.failed)
                 self.over[command.run].update((command.primitive, row) for row in rows)
-            elif isinstance(command, Wanted):
+            elif isinstance(command, RowsWanted):
                 self.wanted[command.run] += 1
             elif isinstance(command, PolicyFailed):
                 raise command.error

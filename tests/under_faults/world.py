@@ -14,7 +14,7 @@ from typing import Any, Final
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.asker import Asker
-from teola.policies.ledger import Account, Ledger
+from teola.policies.ledger import BudgetAccount, Ledger
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.e2 import E2
 from teola.policies.routing.graph_aware import GraphAware
@@ -182,7 +182,7 @@ class World:
         self.wrongs: list[str] = []
         self.failures: dict[tuple[str, int], list[Failure]] = {}
         self.stops: list[tuple[str, float]] = []
-        self.account = Account(most_tokens=PLENTY)
+        self.account = BudgetAccount(most_tokens=PLENTY)
         """From which half of the queries are paid: nobody is refused, but all is counted."""
         self.far: dict[tuple[str, int], FarEngine] = {}
         self._operators: list[asyncio.Task[None]] = []

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from teola.engine import Hit
 from teola.graph import DecodeParams
 from teola.graph.ops import DONE_ONCE
-from teola.runtime.live.answers import SHARED_BYTES, Answer, Answers
+from teola.runtime.live.kept_answers import SHARED_BYTES, KeptAnswer, KeptAnswers
 from teola.runtime.live.query import LiveQuery
 from teola.schedule.plan import Plan
 
@@ -31,7 +31,7 @@ class EqualWork:
     """Makes the digests of one driver, and keeps what applications share."""
 
     def __init__(self) -> None:
-        self.shared = Answers(most=inf, most_bytes=SHARED_BYTES)
+        self.shared = KeptAnswers(most=inf, most_bytes=SHARED_BYTES)
         self._alike: WeakKeyDictionary[Plan, dict[int, bytes | None]] = WeakKeyDictionary()
 
     def of(self, query: LiveQuery, i: int) -> bytes | None:
@@ -69,7 +69,7 @@ class EqualWork:
         data = repr(told).encode("utf-8", "surrogatepass")
         return blake2b(data, digest_size=16, key=fixed).digest()
 
-    def find(self, query: LiveQuery, same: bytes, now: float) -> Answer | None:
+    def find(self, query: LiveQuery, same: bytes, now: float) -> KeptAnswer | None:
         """What an equal call wrote that has ended."""
         if query.terms.shares_s:
             return self.shared.find(same, now)
@@ -77,7 +77,7 @@ class EqualWork:
 
     def keep(self, query: LiveQuery, same: bytes, text: str, end: str, now: float) -> None:
         """A call has ended well."""
-        answer = Answer(text, end)
+        answer = KeptAnswer(text, end)
         if query.terms.shares_s:
             self.shared.keep(same, answer, now + query.terms.shares_s)
         elif query.terms.answers is not None:

@@ -20,7 +20,7 @@ from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
 from teola.graph import Spends
 from teola.run_secrets import OF_NONE, Secrets
-from teola.runtime.live.answers import Answers
+from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.people import People
 from teola.runtime.live.steps import Steps
 from teola.runtime.observe.kept_values import ValueRoom
@@ -75,7 +75,7 @@ class Terms:
     spender: Spender | None = None
     values: ValueRoom | None = None
     around: GraphRun | None = None
-    answers: Answers | None = None
+    answers: KeptAnswers | None = None
     shares_s: float = 0.0
 
 

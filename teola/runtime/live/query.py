@@ -32,8 +32,8 @@ from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.live.answers import Answer
 from teola.runtime.live.batch import refusal_of
+from teola.runtime.live.kept_answers import KeptAnswer
 from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.live.purse import Purse
 from teola.runtime.observe.kept_values import kept_in
@@ -121,7 +121,7 @@ class LiveQuery(Query):
         self.tokens: dict[int, int] = {}
         self.estimated: dict[int, int] = {}
         self.same: dict[int, bytes] = {}
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, KeptAnswer] = {}
 
     @property
     def spender(self) -> Spender | None:

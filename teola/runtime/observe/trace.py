@@ -522,9 +522,9 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     for i, _, at, state in ended:
         if state not in NOT_RUN:
             last[head[i]] = at
-    for i, (at, size) in begun.items():
+    for i, (first, share) in begun.items():
         if (end := last.get(i)) is not None:
-            own[primitives[i].engine] += max(0.0, end - at) / size
+            own[primitives[i].engine] += max(0.0, end - first) / share
     return added(found, own) if found else own
 
 

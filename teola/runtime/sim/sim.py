@@ -210,9 +210,11 @@ class Sim(Driver[Query]):
         id = id or f"r{self._count}"
         if engine not in self.core.queues:
             self._add_engine(engine, EngineKind.LLM)
-        self.at(at, self._ask_rows, id, engine, iter(rows), app, tenant, program, interactive)
+        deadline = inf if deadline_s is None else at + deadline_s
+        whose = app, tenant, program
+        self.at(at, self._ask_rows, id, engine, iter(rows), *whose, interactive, deadline)
         if deadline_s is not None:
-            self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
+            self.at(deadline, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
             self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
         return id
@@ -226,11 +228,12 @@ class Sim(Driver[Query]):
         tenant: str,
         program: str,
         interactive: bool,
+        deadline: float,
     ) -> None:
         asker = Asker(tenant, app, program or id, self.now)
         specs = RowSpecs(engine, "rows", interactive=interactive, output=0)
         most = windows(len(self.core.queues[engine].instances))
-        run = RowRun(id, specs, asker, began=self.now, most=most)
+        run = RowRun(id, specs, asker, began=self.now, deadline=deadline, most=most)
         self.begin_rows(SimAsked(run, Trace(id, app, None, self.now), rows), self.now)
 
     def asked(self, run: str) -> SimAsked | None:

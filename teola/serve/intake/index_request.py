@@ -77,6 +77,8 @@ async def to_index(
         passes=None,
         deadline_s=left_s,
         finish_by_s=None,
+        most_tokens=None,
+        most_cost=None,
         session=None,
         mode="background",
     )

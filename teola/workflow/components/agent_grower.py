@@ -42,7 +42,8 @@ class AgentGrower:
     def repeated(self) -> Repeated:
         turns, calls = self.expect
         with_calls = turns * calls if self.config.mode == "react" else turns
-        return Repeated(TURN, TURNS, min(with_calls + 1, self.config.at_most))
+        most = self.config.at_most
+        return Repeated(TURN, TURNS, min(with_calls + 1, most), at_most=most)
 
     @property
     def at_once(self) -> int:

@@ -121,7 +121,7 @@ class LoopGrower:
 
     @property
     def repeated(self) -> Repeated:
-        return Repeated(TURN, ONE, min(self.expect, self.at_most))
+        return Repeated(TURN, ONE, min(self.expect, self.at_most), at_most=self.at_most)
 
     def growth(self, inputs: Mapping[str, Any]) -> Turning:
         return Turning(self, inputs)

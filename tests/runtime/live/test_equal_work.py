@@ -12,9 +12,9 @@ from teola import App, Each, Embedding, Generate, Runtime
 from teola.engine import Call, Delta, EngineResult, Request, Usage
 from teola.errors import EngineError, QueryCancelled, QueryFailed
 from teola.query.result import Result
-from teola.runtime.live.answers import Answer, Answers
 from teola.runtime.live.call import LiveCall
 from teola.runtime.live.equal_work import EqualWork
+from teola.runtime.live.kept_answers import KeptAnswer, KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
 from teola.schedule.engine_queue import EngineQueue
@@ -318,15 +318,15 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
 
 
 def test_answers_are_kept_within_bounds() -> None:
-    answers = Answers(most=3, most_bytes=2_000)
+    answers = KeptAnswers(most=3, most_bytes=2_000)
     for k in range(5):
-        answers.keep(b"%d" % k, Answer("x", ""), until=10.0)
+        answers.keep(b"%d" % k, KeptAnswer("x", ""), until=10.0)
     assert [answers.find(b"%d" % k, 0.0) is not None for k in range(5)] == [False] * 2 + [True] * 3
     assert answers.find(b"4", 10.0) is None
-    answers.keep(b"long", Answer("x" * 1_500, ""))
+    answers.keep(b"long", KeptAnswer("x" * 1_500, ""))
     assert len(answers) == 2
     assert answers.held_bytes <= 2_000
-    answers.keep(b"longer", Answer("x" * 2_500, ""))
+    answers.keep(b"longer", KeptAnswer("x" * 2_500, ""))
     assert answers.find(b"longer", 0.0) is None
 
 

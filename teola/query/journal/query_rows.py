@@ -172,6 +172,11 @@ class Body(BaseModel):
     most_tokens: int | None = None
     most_cost: float | None = None
 
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """What the query may take, by the names that QuerySpec has for it."""
+        return {"most_tokens": self.most_tokens, "most_cost": self.most_cost}
+
     @classmethod
     def read(cls, text: str) -> Self:
         """A request out of its row. Raises InputError that names the first thing wrong."""

@@ -15,7 +15,7 @@ OVERHEAD: Final = 200
 """Bytes of an entry besides its text."""
 
 
-class Answer(NamedTuple):
+class KeptAnswer(NamedTuple):
     """What a call wrote, and how it ended where not as it should (see Trace.ends)."""
 
     text: str
@@ -23,12 +23,12 @@ class Answer(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    answer: Answer
+    answer: KeptAnswer
     until: float
     size: int
 
 
-class Answers:
+class KeptAnswers:
     """By digest; the one that was not wanted for longest goes first. scope: in the digests of calls
     that are equal within this only, such as a query's id."""
 
@@ -49,7 +49,7 @@ class Answers:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def find(self, same: bytes, now: float) -> Answer | None:
+    def find(self, same: bytes, now: float) -> KeptAnswer | None:
         """What such a call wrote, if that is still kept."""
         found = self._kept.get(same)
         if found is None:
@@ -60,7 +60,7 @@ class Answers:
         self._kept.move_to_end(same)
         return found.answer
 
-    def keep(self, same: bytes, answer: Answer, until: float = inf) -> None:
+    def keep(self, same: bytes, answer: KeptAnswer, until: float = inf) -> None:
         """Keep what such a call wrote. until: on the driver's clock."""
         size = len(answer.text) * (1 if answer.text.isascii() else 4) + OVERHEAD
         if same in self._kept:
