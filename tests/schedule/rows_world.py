@@ -76,8 +76,6 @@ class Calls:
     deadline: float = inf
     behind_s: float = 0.0
     longer_s: float = 0.0
-    admitted: float = 0.0
-    deadline: float = inf
     state: State | None = None
     left: set[int] = field(default_factory=set)
 
