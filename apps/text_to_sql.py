@@ -92,6 +92,8 @@ prepare = of(
         "tried_0",
         "attempt_1",
         "attempt_2",
+        "style_1",
+        "style_2",
         "more_calls",
         "started",
     ],
@@ -162,7 +164,10 @@ def candidate(n: int) -> Loop:
         ),
     )
     judge = of(
-        attempts.judge, f"judge_{n}", ["tried", "attempt", "verdict"], inputs={"tried": "tried_0"}
+        attempts.judge,
+        f"judge_{n}",
+        ["tried", "attempt", "verdict"],
+        inputs={"tried": "tried_0", "style": f"style_{n}"},
     )
     return Loop(
         write >> of(replies.read_reply, f"read_{n}", ["statement", "sql_text"]) >> run >> judge,

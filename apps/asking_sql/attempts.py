@@ -25,9 +25,11 @@ def judge(
     tried: Sequence[Mapping[str, Any]],
     wanted: Mapping[str, Any],
     started: float,
+    style: str,
 ) -> dict[str, Any]:
     """`tried` with this turn, the `attempt` of the next one, and `verdict`: done or again. started:
-    when the first turn began, in seconds since the question was asked."""
+    when the first turn began, in seconds since the question was asked. style: of the candidate,
+    which a repair keeps, so that two candidates with the same error stay two."""
     if statement["quoted"]:
         raise TeolaError(NEEDS_A_MODEL)
     now = time.monotonic() - wanted["began"]
@@ -48,13 +50,13 @@ def judge(
         }
     elif not sql:
         turn |= {"outcome": NOTHING, "error": "the model wrote no SQL"}
-        attempt = NO_SQL
+        attempt = f"{style}\n\n{NO_SQL}"
     elif why := result.get("error") or result.get("refused"):
         turn |= {"outcome": ERROR, "error": str(why)[:MOST_TOLD]}
-        attempt = REPAIR.format(sql=sql, error=turn["error"])
+        attempt = f"{style}\n\n{REPAIR.format(sql=sql, error=turn['error'])}"
     elif result.get("near"):
         turn |= {"outcome": EMPTY, "rows": 0, "error": _near(result["near"]), "result": result}
-        attempt = REPAIR.format(sql=sql, error=turn["error"])
+        attempt = f"{style}\n\n{REPAIR.format(sql=sql, error=turn['error'])}"
     else:
         turn |= {"outcome": OK, "result": result}
         if "rows" in result and isinstance(result["rows"], list):

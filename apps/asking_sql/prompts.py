@@ -104,6 +104,8 @@ def prepare(
         "tried_0": [],
         "attempt_1": STYLES[0],
         "attempt_2": STYLES[1],
+        "style_1": STYLES[0],
+        "style_2": STYLES[1],
         "more_calls": bool(linked["offered"]) + bool(wanted["ask"]),
         "started": time.monotonic() - wanted["began"],
     }

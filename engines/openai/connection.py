@@ -196,7 +196,7 @@ class Connection:
             return await self._within(context, lambda: anext(events, None), limit_s)
         except EngineAway as error:
             if begun:
-                raise EngineUnavailable(str(error)) from None
+                raise _lost(error) from None
             raise
 
     def _piece(self, data: str, *, begun: bool) -> wire.AnswerPiece:
@@ -205,7 +205,7 @@ class Connection:
             return wire.read_piece(data, self.server, str(self.model))
         except (EngineAway, EngineBusy) as error:
             if begun:
-                raise EngineUnavailable(str(error)) from None
+                raise _lost(error) from None
             raise
 
     def _heard(self, headers: Mapping[str, str]) -> None:
@@ -275,6 +275,13 @@ class Connection:
         """Turns what the SDK and the connection raise into EngineErrors."""
         secret = self._api_key or ""
         return wire.as_engine_errors(self.server, str(self.model), self._heard, secret)
+
+
+def _lost(error: EngineError) -> EngineUnavailable:
+    """What had begun is over: the server has not just refused it."""
+    found = EngineUnavailable(str(error))
+    found.said = error.said
+    return found
 
 
 async def _drain(events: AsyncGenerator[str, None]) -> None:

@@ -18,6 +18,14 @@ from typing import Any, Final, Self
 MOST: Final = 4096
 """Characters of a message that are looked at."""
 _WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
+MOST_SAID: Final = 500
+"""Characters of what a server says in words that an error repeats."""
+_ASKS: Final = re.compile(r"(\w+://)(?:[^\s/@]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
+_KEY: Final = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|key|api|AIza|hf|or)[-_][\w\-*]{6,}|\bAIza[\w\-]{10,}"
+    r"|\bBearer\s+\S+|\b(?=[\w\-]*\d)(?=[\w\-]*[A-Za-z])[\w\-]{28,}"
+)
+"""What looks like a key: by how it begins, or a long word of letters and digits."""
 _DELAY: Final = re.compile(r"(\d{1,7}(?:\.\d{0,9})?)s")
 
 
@@ -69,6 +77,17 @@ class ErrorFields:
 def word(value: object) -> str:
     """An identifier; empty where it is a sentence, which may quote a prompt."""
     return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+
+
+def sentence(message: str, secret: str = "") -> str:
+    """What a server says, on one line of MOST_SAID characters at most, without what may be a key
+    and without what URLs ask for. secret: the key that it was sent."""
+    said = " ".join(message[: 8 * MOST_SAID].split())
+    if secret:
+        said = said.replace(secret, "***")
+    said = _ASKS.sub(lambda url: f"{url[1]}{url[2]}", said)
+    said = _KEY.sub("***", said)
+    return said if len(said) <= MOST_SAID else f"{said[: MOST_SAID - 3]}..."
 
 
 def _identifier(value: object) -> str:

@@ -3,7 +3,7 @@
 Stream events are read here and not by the SDK: its line reader hides whether "[DONE]" came, and
 building a model object for each token costs more than everything else that Teola does with it.
 No message repeats what a server says in words, because servers quote prompts and messages come into
-logs; whoever asked finds it in the error's `said`.
+logs; whoever asked finds it in `said`. Long because it is one reading of what servers write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from teola.engine import LeftOfMinute, Usage
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, TeolaError
 
 from .calls import CallPiece, pieces_of
-from .error_fields import ErrorFields, word
+from .error_fields import ErrorFields, sentence, word
 
 DONE: Final = "[DONE]"
 ALIVE: Final = ""
@@ -83,15 +83,6 @@ _UNSUPPORTED: Final = re.compile(
     re.IGNORECASE,
 )
 """What servers say of a field that they do not take."""
-MOST_SAID: Final = 500
-"""Characters of what a server says in words that an error repeats."""
-_ASKS: Final = re.compile(r"(\w+://)(?:[^\s/@]*@)?([^\s?#'\"]*)(?:[?#][^\s'\"]*)?")
-_KEY: Final = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|key|api|AIza|hf|or)[-_][\w\-*]{6,}|\bAIza[\w\-]{10,}"
-    r"|\bBearer\s+\S+|\b(?=[\w\-]*\d)(?=[\w\-]*[A-Za-z])[\w\-]{28,}"
-)
-"""What looks like a key: by how it begins, or a long word of letters and digits."""
-_WORD: Final = re.compile(r"[\w.\-\[\]]{1,64}")
 
 
 class NoChatTemplate(EngineError):
@@ -280,7 +271,7 @@ def as_engine_errors(
     try:
         yield
     except EngineError as error:
-        error.said = sentence(error.said, secret)
+        _conceal(error, secret)
         raise
     except TeolaError:
         raise
@@ -288,7 +279,7 @@ def as_engine_errors(
         heard(error.response.headers)
         after_s = retry_after(error.response.headers)
         found = refusal(server, model, error.status_code, error.body, after_s)
-        found.said = sentence(found.said, secret)
+        _conceal(found, secret)
         raise found from None
     except openai.APITimeoutError:
         raise EngineAway(f"{server} accepts no connection: is it running?") from None
@@ -302,6 +293,13 @@ def as_engine_errors(
         raise EngineError(f"the prompt for {server} is not valid Unicode") from None
     except ValueError:
         raise EngineError(f"{server} sent what is no completion stream: check its url") from None
+
+
+def _conceal(error: EngineError, secret: str) -> None:
+    """Take the key out of what a server said, also of the error that this one stands for."""
+    told = [error, error.instead] if isinstance(error, (NoTools, NoSchema)) else [error]
+    for one in told:
+        one.said = sentence(one.said, secret)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -383,17 +381,6 @@ def refusal(
     return instead
 
 
-def sentence(message: str, secret: str = "") -> str:
-    """What a server says, on one line of MOST_SAID characters at most, without what may be a key
-    and without what URLs ask for. secret: the key that it was sent."""
-    said = " ".join(message[: 8 * MOST_SAID].split())
-    if secret:
-        said = said.replace(secret, "***")
-    said = _ASKS.sub(lambda url: f"{url[1]}{url[2]}", said)
-    said = _KEY.sub("***", said)
-    return said if len(said) <= MOST_SAID else f"{said[: MOST_SAID - 3]}..."
-
-
 def _refusal(
     server: str, model: str, status: int, fields: ErrorFields, after_s: float | None
 ) -> EngineError:
@@ -438,14 +425,15 @@ def _bad_request(server: str, model: str, fields: ErrorFields) -> EngineError:
     if fields.code == "context_length_exceeded" or _TOO_LONG.search(message):
         found = _LIMIT.search(message)
         return too_long(server, model, int(found[1]) if found else None)
+    about = fields.about
     if (named := _UNSUPPORTED.search(message)) is not None:
         field = named[1] or named[2]
         return UnknownField(
-            f"{server} does not take the field {field!r} (400{fields.about}): leave it out with "
-            f'the option omit = ["{field}"]',
+            f"{server} does not take the field {field!r} (400{about}): leave it out with the "
+            f'option omit = ["{field}"]',
             field,
         )
-    return BadRequest(f"{server} refuses the request as invalid (400{fields.about}): see its log")
+    return BadRequest(f"{server} refuses the request as invalid (400{about}): see its log")
 
 
 def too_long(

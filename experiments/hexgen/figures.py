@@ -130,7 +130,7 @@ def show(report: Report, console: Console) -> None:
         console.print(line)
     console.print(
         f"objective {settings['objective']}, budget {settings['budget']}, "
-        f"{settings['runs']} runs, {settings['processor_s']:.0f} s of a processor"
+        f"{settings['runs']} runs, which took {settings['runs_took_s']:.0f} s in all"
     )
 
 

@@ -339,7 +339,7 @@ def measure(options: Options, progress: Progress) -> Report:
             "budget": given.budget,
             "runs": len(found),
             "took_s": round(time.perf_counter() - begun, 1),
-            "processor_s": round(sum(one["took_s"] for one in found), 1),
+            "runs_took_s": round(sum(one["took_s"] for one in found), 1),
         },
         "curves": _curves(by_kind.get("burst", ())),
         "oracle_length": [one["row"] for one in by_kind.get("oracle", ())],

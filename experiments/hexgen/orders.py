@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, Final, TypeVar
 
 from teola.policies.batching.urgency import Urgency
-from teola.policies.ordered import Key, Ordered
+from teola.policies.ordered import Ordered, PolicyKey
 from teola.policies.routing.base import ANY, EngineView, RoutingPolicy
 from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens
 from teola.policies.routing.destinations import bound
@@ -27,7 +27,7 @@ class EarliestDeadline(Ordered):
 
     eager = True
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         return work.asker.finish_by, -work.spec.estimate.rest_s - work.behind_s
 
 
@@ -36,7 +36,7 @@ class LeastSlack(Ordered):
 
     eager = True
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         finish_by = work.asker.finish_by
         if finish_by == inf:
             return 1.0, work.asker.admitted
@@ -55,7 +55,7 @@ class ShortestJob(Ordered):
     def attach(self, view: EngineView) -> None:
         self._kinds = InstanceKinds(view)
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         if self._kinds is None or work.spec.lane is not None:
             return (work.spec.estimate.takes_s,)
         return (self._kinds.mean(self._kinds.seconds(work)),)
@@ -85,7 +85,7 @@ class PacedInTurn(Paced):
 
     eager = True
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         return ()
 
 
@@ -126,11 +126,16 @@ ORDERS: Final = {"edf": EarliestDeadline, "least_slack": LeastSlack, "sjf": Shor
 def registered(lengths: KnownLengths | None = None) -> Iterator[None]:
     """As long as this lasts they have names."""
     known = lengths or KnownLengths()
-    both = {"paced_fcfs": PacedInTurn, "paced_oracle": known.paced}
-    batching = {**ORDERS, **both, "urgency_oracle": known.urgency}
-    routing = {"round_robin_early": EarlyTurns, **both, "balanced_oracle": known.balanced}
+    both: dict[str, Any] = {"paced_fcfs": PacedInTurn, "paced_oracle": known.paced}
+    batching: dict[str, Any] = {**ORDERS, **both, "urgency_oracle": known.urgency}
+    routing: dict[str, Any] = {
+        "round_robin_early": EarlyTurns,
+        **both,
+        "balanced_oracle": known.balanced,
+    }
     with ExitStack() as stack:
-        for kind, policies in (("batching", batching), ("routing", routing)):
-            for name, policy in policies.items():
-                stack.enter_context(register(kind, name, policy))
+        for name, policy in batching.items():
+            stack.enter_context(register("batching", name, policy))
+        for name, policy in routing.items():
+            stack.enter_context(register("routing", name, policy))
         yield

@@ -10,7 +10,7 @@ from teola.profile import Profile
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.staged import StagedQuery, staged
-from teola.runtime.tuning.replaying import ReplayCase, tuned
+from teola.runtime.tuning.replay_case import ReplayCase, tuned
 from teola.runtime.tuning.tuner import Tuner, TunerOptions
 from teola.schedule.events import State, Tuned
 

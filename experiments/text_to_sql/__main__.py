@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("experiments.text_to_sql", description=__doc__)
     add = parser.add_argument
     add("--quick", action="store_true", help=f"{QUICK} questions of each database")
+    add("--each", type=int, help="so many questions of each database")
     add("--json", action="store_true", help="print the rows as JSON")
     add("--at", type=int, nargs="+", default=[1, 4, 16], help="questions at a time")
     add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
@@ -64,13 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = options.data or os.environ.get("TEOLA_DATA")
     if not data:
         raise SystemExit("error: give --data FOLDER or TEOLA_DATA, a folder with text_to_sql")
+    options.each = options.each or (QUICK if options.quick else None)
+    rows: list[dict[str, Any]] = []
     try:
-        rows = [row for one in options.dialects for row in measure(one, Path(data), options)]
+        for dialect in options.dialects:
+            for row in measure(dialect, Path(data), options):
+                rows.append(row)
+                if options.out:  # what was measured is kept, whatever becomes of the rest
+                    _save(rows, options.out)
     except InputError as error:
         raise SystemExit(f"error: {error}") from None
     report = {"rows": rows}
-    if options.out:
-        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if options.json:
         print(json.dumps(report, indent=1))
     else:
@@ -78,6 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         Console().print(terminal("Questions to databases", HEAD, list(map(_line, rows)), left=2))
     return 0 if all(row["accuracy"] == row["allowed"] for row in rows) else 1
+
+
+def _save(rows: Sequence[Mapping[str, Any]], file: Path) -> None:
+    file.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def _line(row: Mapping[str, Any]) -> list[str]:
@@ -106,8 +115,8 @@ def measure(dialect: str, data: Path, options: argparse.Namespace) -> Iterator[d
         print(f"{dialect}: {full} of {len(asked)} gold results are not empty", file=sys.stderr)
         if dialect == "sqlite":
             asked += unanswerable(data)
-        if options.quick:
-            asked = _some(asked)
+        if options.each:
+            asked = _some(asked, options.each)
         places = {name: _place(name, dialect, address(name), folder) for name in _names(asked)}
         schemas = {name: place.linker.tables for name, place in places.items()}
         script = plays(asked, {name: p.address for name, p in places.items()}, schemas)
@@ -118,13 +127,13 @@ def measure(dialect: str, data: Path, options: argparse.Namespace) -> Iterator[d
                     yield from _measured(system, at, asked, script, places, url, folder, options)
 
 
-def _some(asked: Sequence[Question]) -> list[Question]:
+def _some(asked: Sequence[Question], each: int) -> list[Question]:
     counts: dict[tuple[str, bool], int] = {}
     kept = []
     for one in asked:
         key = (one.database, bool(one.gold))
         counts[key] = counts.get(key, 0) + 1
-        if counts[key] <= QUICK:
+        if counts[key] <= each:
             kept.append(one)
     return kept
 

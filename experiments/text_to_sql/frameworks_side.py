@@ -54,7 +54,12 @@ def langchain(job):
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(
-        model="langchain", base_url=job["url"], api_key="none", temperature=0, max_retries=0
+        model="langchain",
+        base_url=job["url"],
+        api_key="none",
+        temperature=0,
+        max_retries=0,
+        timeout=600.0,
     )
     agents = {}
     for name, database in job["databases"].items():
@@ -91,6 +96,7 @@ def llama_index(job):
         is_chat_model=True,
         context_window=32_000,
         max_retries=0,
+        timeout=600.0,
     )
     engines, blank = {}, MockEmbedding(embed_dim=8)  # tables are all given, and none is retrieved
     for name, database in job["databases"].items():

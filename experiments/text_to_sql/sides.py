@@ -28,6 +28,8 @@ from teola_apps.text_to_sql import REPAIRS, app
 SECONDS = 1.0
 """That a statement may run, on all sides."""
 MOST_TOKENS = 700
+WAIT_S = 600.0
+"""For the model, connecting included: a busy machine may take its time."""
 
 
 class Answered(NamedTuple):
@@ -67,7 +69,9 @@ def by_teola(
     """The application as it is."""
     named = {name: dict(place.options) for name, place in places.items()}
     engines: Any = {
-        "llm": EngineConfig("openai", {"url": url, "model": "teola", "api_key": "none"}),
+        "llm": EngineConfig(
+            "openai", {"url": url, "model": "teola", "api_key": "none", "connect_timeout_s": 60.0}
+        ),
         "databases": EngineConfig("sql-databases", {"named": named, "data_dir": folder}),
     }
 
@@ -95,7 +99,7 @@ def by_asyncio(
     limits = LookupLimits(seconds=SECONDS)
 
     async def all_of_them() -> list[Answered]:
-        client = AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
+        client = AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=WAIT_S)
         hand = ByHand(client, places, limits)
         first = {question.database: question for question in asked}.values()
         for question in first:
@@ -163,7 +167,9 @@ class ByHand:
             result = {}
             if read["sql_text"]:
                 result = await asyncio.to_thread(self._run, place, read["sql_text"])
-            turn = attempts.judge(read["statement"], result, tried, asked, start["started"])
+            turn = attempts.judge(
+                read["statement"], result, tried, asked, start["started"], start[f"style_{n}"]
+            )
             tried, attempt = turn["tried"], turn["attempt"]
             if turn["verdict"] == "done":
                 break

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from teola.graph.ops import Op
 from teola.learning.at_work import WAITS, AtWork, Nobody
-from teola.learning.by_instance import Kind, Pace, Whole
+from teola.learning.by_instance import Pace, WholeCall, WorkKind
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes, Slowness
@@ -79,7 +79,7 @@ class BatchTimes(Observer):
     ) -> None:
         self._habits, self._crowd = habits, crowd or Nobody()
         self._names = names
-        self._recalled: dict[Kind, Sequence[float]] = {}
+        self._recalled: dict[WorkKind, Sequence[float]] = {}
         self._own = [Pace() for _ in names] if len(names) > 1 else []
         self._ops: dict[Op, _Op] = {}
         self._sent: dict[int, _Sent] = {}
@@ -122,7 +122,7 @@ class BatchTimes(Observer):
         if not seldom:
             op.add(units, others, now - sent)
         if self._own:
-            whole = Whole(now, spec.op, (1.0, units), others, now - sent)
+            whole = WholeCall(now, spec.op, (1.0, units), others, now - sent)
             self._own[before.instance].ended(whole)
 
     def lost(self, i: int, now: float) -> None:

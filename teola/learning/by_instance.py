@@ -26,16 +26,16 @@ FEW: Final = 3
 LAST_S: Final = 20.0
 """A call that ended so much later than the one before it counts alone."""
 
-Kind = Op | None
+WorkKind = Op | None
 """Op of a batch engine; None: calls of an LLM."""
 
 
-class Whole(NamedTuple):
+class WholeCall(NamedTuple):
     """A call or a batch from being sent to its end, at `at`. quantities: of each term. others:
     instances at work beside it."""
 
     at: float
-    kind: Kind
+    kind: WorkKind
     quantities: Sequence[float]
     others: float
     seconds: float
@@ -47,12 +47,12 @@ class Pace:
     __slots__ = ("_known", "_last", "seen")
 
     def __init__(self) -> None:
-        self._last: deque[Whole] = deque(maxlen=LAST)
+        self._last: deque[WholeCall] = deque(maxlen=LAST)
         self._known = False
         self.seen = 0
         """Calls that ended well there."""
 
-    def ended(self, whole: Whole) -> None:
+    def ended(self, whole: WholeCall) -> None:
         """A call has ended well."""
         last = self._last
         if last and whole.at > last[-1].at + LAST_S:
@@ -61,7 +61,7 @@ class Pace:
         self.seen += 1
         self._known = self._known or len(last) >= FEW
 
-    def slowness(self, times: Mapping[Kind, Sequence[float]]) -> Slowness | None:
+    def slowness(self, times: Mapping[WorkKind, Sequence[float]]) -> Slowness | None:
         """As its last calls say (None: too few). times: the engine's coefficients by kind of work,
         the last one of each for others at work."""
         ratios = []

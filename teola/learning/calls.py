@@ -21,7 +21,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from teola.learning.at_work import AtWork, Nobody
-from teola.learning.by_instance import Pace, Whole
+from teola.learning.by_instance import Pace, WholeCall
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
 from teola.learning.lessons import EngineTimes, Slowness
@@ -280,7 +280,7 @@ class CallTimes(Observer):
         quantities = [a + b for a, b in zip(first, decoding, strict=True)]
         passed = now - call.batch.sent
         others = self._crowd.others(call.batch.crowd, passed, now)
-        self._own[call.instance].ended(Whole(now, None, quantities, others, passed))
+        self._own[call.instance].ended(WholeCall(now, None, quantities, others, passed))
 
     def rows(self, i: int, change: int, now: float) -> None:
         instance = self._instances.setdefault(i, _Instance(now))

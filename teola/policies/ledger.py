@@ -174,6 +174,11 @@ class Ledger:
         accounts = [*((own,) if own is not None else ()), *outer, *others]
         self.accounts: tuple[BudgetAccount, ...] = tuple(dict.fromkeys(accounts))
 
+    def __repr__(self) -> str:
+        """The same in every process: logs of a core are compared as texts."""
+        bounds = ", ".join(f"{one.name}: {one.most_tokens:g} tokens" for one in self.accounts)
+        return f"Ledger({bounds})"
+
     @property
     def counts_money(self) -> bool:
         """Whether one of its accounts is bounded in money."""

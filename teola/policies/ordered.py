@@ -12,8 +12,8 @@ from typing import Final
 from teola.graph import Op
 from teola.policies.work import Slice, Slots, Taker, Work
 
-Key = tuple[float, ...]
-KeyEntry = tuple[Key, float, int, int, Work]
+PolicyKey = tuple[float, ...]
+KeyEntry = tuple[PolicyKey, float, int, int, Work]
 """The key, arrival, seq and tries come before the work itself, which cannot be compared."""
 ANYWHERE: Final = -1
 FEW: Final = 32
@@ -31,7 +31,7 @@ class Ordered:
         self._lanes: dict[Op | None, dict[int, list[KeyEntry]]] = {}
         self._live = self._entries = 0
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         """What works are ordered by."""
         raise NotImplementedError
 

@@ -2,7 +2,8 @@
 queries begin, are answered, resumed, cancelled and ended. On the runtime's loop.
 
 A program is a desk with one visitor, a server a desk with many; they differ by DeskOptions only. So
-what one of them has filed in the journal is answered, resumed and ended by the other.
+what one of them has filed in the journal is answered, resumed and ended by the other. Long because
+all that can happen to a query while it is under way has its place here.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from teola.query.journal.lost import (
     JournalLost,
     JournalUnreadable,
 )
+from teola.query.journal.query_rows import Asked, Body, Kept, Taken, ended
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.rows import Asked, Body, Kept, Taken, ended
 from teola.query.query_files import QueryFiles
 from teola.query.result import Result
 from teola.query.spec import QuerySpec

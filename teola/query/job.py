@@ -1,4 +1,7 @@
-"""Job: one query on its way through: prepare documents, plan, execute, release."""
+"""Job: one query on its way through: prepare documents, plan, execute, release.
+
+Long because the way of one query is told in one place.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from teola.query.job import Job
 from teola.query.journal import durable
 from teola.query.journal.journal import Journal
 from teola.query.journal.lost import JournalLost, Postponed
-from teola.query.journal.rows import Body, ended
+from teola.query.journal.query_rows import Body, ended
 from teola.query.result import Result
 from teola.runtime.documents import collected
 from teola.runtime.live.query import Progress, Token, Watcher

@@ -56,13 +56,13 @@ from teola.schedule.events import (
     Retried,
     Retuned,
     RowsOver,
+    RowsWanted,
     RunEvent,
     SetTimer,
     Sized,
     Skipped,
     Started,
     Waits,
-    Wanted,
 )
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.graph_run import GraphRun
@@ -411,7 +411,7 @@ class Driver(ABC, Generic[Q]):
         if self.learner is not None:
             self.learner.publish(now)
 
-    def _wanted(self, command: Wanted, now: float) -> None:
+    def _wanted(self, command: RowsWanted, now: float) -> None:
         if (asked := self.rows.get(command.run)) is not None:
             self.want(asked, now)
 
@@ -646,7 +646,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Skipped: Driver._skipped,
     Fused: Driver._fused,
     Finish: Driver._finish,
-    Wanted: Driver._wanted,
+    RowsWanted: Driver._wanted,
     RowsOver: Driver._rows_over,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
     AbortRows: lambda driver, command, now: driver.abort_rows(command, now),

@@ -345,7 +345,8 @@ class Parts(Generic[GrownQuery]):
         query.growing.pop(i, None)
         self._close(growing)
         self._expect(growing, growing.turns, now)
-        self._driver.turned(query.run.asker.app, growing.component, growing.turns)
+        if not remarks.cut:
+            self._driver.turned(query.run.asker.app, growing.component, growing.turns)
         query.trace.remark(growing.component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)

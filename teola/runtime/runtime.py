@@ -50,8 +50,8 @@ from teola.runtime.hosts.local import LocalHost, close_all, keeps
 from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.likeness import check_alike
-from teola.runtime.live.asking import Asking
 from teola.runtime.live.live import Live
+from teola.runtime.live.rows_task import RowsTask
 from teola.runtime.objectives import SLO_SCALE, Objectives
 from teola.runtime.observe.kept_values import KeepValues
 from teola.runtime.observe.noting import note
@@ -449,7 +449,7 @@ class Runtime:
         Raises UnknownName and InputError at once; what happens later is in `RowsEnd`.
         """
         check_rows(call, self.spec(call.engine), priority, deadline_s)
-        asking = Asking(self, call, rows, on_answers, tenant, app, program, priority, budget)
+        asking = RowsTask(self, call, rows, on_answers, tenant, app, program, priority, budget)
         work = asking.run(deadline_s)
         return RowsHandle(self.start(work, blocks=False), asking.cancel)
 

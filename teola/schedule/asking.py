@@ -43,6 +43,8 @@ class Asking:
         self._ask: set[int] = set()
         """Of those that something is bound to, who is to be asked when it has room."""
         self._free = 0
+        self._calls = 0
+        """As many calls as is bound to none: rows of a window are one each."""
         self._version = 0
         self._declined: dict[int, Declined] = {}
         self._wakes: list[tuple[float, int]] = []
@@ -54,6 +56,7 @@ class Asking:
         i = work.affinity
         if i < 0:
             self._free += 1
+            self._calls += work.entries(work.total)
             self._version += 1
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
@@ -68,6 +71,7 @@ class Asking:
         i = work.affinity
         if i < 0:
             self._free -= 1
+            self._calls -= work.entries(work.total)
             self._version += 1
         else:
             self.stale.add(i)
@@ -103,6 +107,8 @@ class Asking:
         free = sum(count for i, count in counts.items() if i < 0)
         bound = {i: count for i, count in counts.items() if i >= 0}
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
+        calls = sum(work.entries(work.total) for work in works if work.affinity < 0)
+        assert self._calls == calls, f"{self._calls} calls are bound to none, and not {calls}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
         for told, each in ((self._tokens, "missing"), (self._context, "tokens")):
@@ -158,7 +164,7 @@ class Asking:
         now: float,
         worth: Callable[[int, int, float], bool] | None = None,
     ) -> Iterator[int]:
-        """The instances to ask, of those with room. worth: whether one of so many works that are
+        """The instances to ask, of those with room. worth: whether one of so many calls that are
         bound to none is to go there at all."""
         if self._wakes:
             self.wake(now)
@@ -169,7 +175,7 @@ class Asking:
                     if i not in loads:
                         self._faults.of_routing(f"order gave {i}, which cannot take work now")
                         return
-                    if worth is not None and not worth(i, self._free, now):
+                    if worth is not None and not worth(i, self._calls, now):
                         continue
                     before = self._declined.get(i)
                     if before is None or before.version != self._version:

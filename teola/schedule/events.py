@@ -417,7 +417,7 @@ class Finish:
 
 
 @dataclass(slots=True)
-class Wanted:
+class RowsWanted:
     """A run of rows has room for a window: send RowsCame when one is there, or SourceEnded."""
 
     run: str
@@ -575,8 +575,8 @@ QueueEvent = (
     | ProgramPaused
     | Tuned
 )
-RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Wanted | Finish
-OfRun = Control | Measure | Release | Skipped | Fused | Wanted | Finish
+RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | RowsWanted | Finish
+OfRun = Control | Measure | Release | Skipped | Fused | RowsWanted | Finish
 OfEngine = (
     Dispatch
     | AbortRequest

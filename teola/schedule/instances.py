@@ -4,7 +4,7 @@ A *batch* engine's instance is full until one of its `concurrency` batches is do
 queries that it began itself: they may need its place. A *continuous* engine's (an LLM's) takes
 calls while prompt tokens in prefilling stay below `max_batch` and within its free KV memory, and
 calls below `max_sequences`; with nothing in flight it always takes one, because its caches can be
-evicted. Each instance has limits of its own.
+evicted. Each instance has limits of its own. Long because it is one state, kept in order.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Final
 from teola.policies.routing.base import MOST_HELD_S, holdable
 from teola.policies.work import Work
 from teola.schedule.events import Cause
-from teola.schedule.instances import Instances
+from teola.schedule.instances import LOOKS_S, Instances
 from teola.schedule.placing import Placing
 from teola.schedule.waiting_line import WaitingLine
 
@@ -144,12 +144,14 @@ class Requeue:
             if work.queued
             and (work.run, work.primitive) not in self._line.held
             and work.home < 0
+            and not work.row_tokens
             and work.avoid != i
             and work.total <= most
             and work.spans == [(0, work.total)]
             and work.asker.finish_by == inf
+            and work.deadline > now + LOOKS_S
         )
-        old = max(able, key=lambda work: work.began + work.spec.estimate.latest_s, default=None)
+        old = max(able, key=_can_wait, default=None)
         if old is None or old.affinity == i:
             return
         self._line.remove(old, now)
@@ -191,3 +193,8 @@ class Requeue:
         self._works[work.run, work.primitive] = work
         self._placing.bind(work, now)
         self._line.add(work, now)
+
+
+def _can_wait(work: Work) -> tuple[float, float]:
+    """The more, the longer: until when its query runs, and when the work is to begin."""
+    return work.deadline, work.began + work.spec.estimate.latest_s

@@ -3,8 +3,8 @@
 It keeps some windows of rows in its engine's queue and asks its source for the next as one ends, so
 a source of any length is read as fast as the engine answers, and no faster.
 
-    Started ──▶ Wanted, for each of `most` windows
-                  │ RowsCame ──▶ Submit ── ... ──Completed──▶ Wanted ── ...
+    Started ──▶ RowsWanted, for each of `most` windows
+                  │ RowsCame ──▶ Submit ── ... ──Completed──▶ RowsWanted ── ...
                   ╰ SourceEnded ──▶ Finish, after the last window
 
 What a row says or is answered it does not know, nor how many rows there will be. Policies order
@@ -32,12 +32,12 @@ from teola.schedule.events import (
     Finish,
     Outbox,
     RowsCame,
+    RowsWanted,
     RunEvent,
     SourceEnded,
     Started,
     State,
     Submit,
-    Wanted,
     Withdraw,
 )
 from teola.schedule.run import AskQueues
@@ -129,9 +129,8 @@ class RowRun:
         deadline: float = inf,
         most: int = OPEN,
     ) -> None:
-        self.id, self.plan, self.asker = id, plan, asker
-        self.began = self.admitted = began
-        self.deadline = deadline
+        self.id, self.plan, self.asker, self.began = id, plan, asker, began
+        self.admitted, self.deadline = began, deadline
         self.behind_s = self.longer_s = 0.0
         self.state: State | None = None
         self.open: dict[int, int] = {}
@@ -195,7 +194,7 @@ class RowRun:
         """Ask for as many windows as there is room for."""
         while not self._ended and len(self.open) + self._wanted < self.most:
             self._wanted += 1
-            self._out.append(Wanted(self.id))
+            self._out.append(RowsWanted(self.id))
 
     def _finish_if_over(self) -> None:
         if self._ended and not self.open:

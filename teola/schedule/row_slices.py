@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from teola.errors import EngineError
+from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work, WorkKey, merged, ranges
 from teola.schedule.events import (
     AbortRows,
@@ -35,11 +36,11 @@ from teola.schedule.events import (
     Tell,
     Waits,
 )
-from teola.schedule.instances import CALLS_S
+from teola.schedule.instances import CALLS_S, Instances
 from teola.schedule.overdue import Overdue
-
-if TYPE_CHECKING:
-    from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.placing import Placing
+from teola.schedule.requeue import Requeue
+from teola.schedule.waiting_line import WaitingLine
 
 SliceKey = tuple[int, str, int, int]
 """Batch, run, window, and the first row."""
@@ -64,10 +65,32 @@ class RowSlice:
     wait_s: float = 0.0
 
 
+class RowsQueue(Protocol):
+    """An engine's queue, as far as rows are concerned; see EngineQueue."""
+
+    engine: str
+    instances: Instances
+    works: dict[WorkKey, Work]
+    line: WaitingLine
+    placing: Placing
+    again: Requeue
+    observer: Observer
+    next_batch: int
+
+    def blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
+        """An instance may be at fault."""
+
+    def unbind(self, i: int, now: float) -> None:
+        """An instance takes nothing for a while."""
+
+    def expected_s(self, i: int, tokens: int) -> float | None:
+        """Seconds to a first token."""
+
+
 class RowSlices:
     """The slices of rows of one engine that are in flight."""
 
-    def __init__(self, queue: EngineQueue) -> None:
+    def __init__(self, queue: RowsQueue) -> None:
         self._queue = queue
         self._slices: dict[SliceKey, RowSlice] = {}
         self._numbered: dict[WorkKey, RowSlice] = {}

@@ -29,7 +29,7 @@ from teola.serve.question import SHORT
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
 
 if TYPE_CHECKING:
-    from teola.query.journal.rows import Kept
+    from teola.query.journal.query_rows import Kept
     from teola.serve.journal.background import Background
 
 KEY_PARAMETER: Final = {

@@ -21,7 +21,7 @@ from teola.graph import ToolStep
 from teola.query.desk import Desk, Found
 from teola.query.event_log import MOST_EVENTS
 from teola.query.job import Job
-from teola.query.journal.rows import Taken
+from teola.query.journal.query_rows import Taken
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.query.underway import DeskOptions, FiledWhen, Keeping, Underway

@@ -325,9 +325,9 @@ class ColumnNames:
                 yield from self._from(item)
                 return
             private = frozenset[str]().union(*(source.private for source in inner))
-            told = [source.columns for source in inner if source.columns is not None]
-            if len(told) == len(inner):
-                columns = tuple(name for names in told for name in names)
+            listed = [source.columns for source in inner if source.columns is not None]
+            if len(listed) == len(inner):
+                columns = tuple(name for names in listed for name in names)
         elif isinstance(item, (exp.Subquery, exp.Lateral)) and isinstance(item.this, exp.Query):
             columns = self._outputs_of(item.this)
         elif self.dialect.fields_call:

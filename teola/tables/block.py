@@ -278,9 +278,9 @@ class Block:
     def _rebased(self, node: Any) -> Any:
         """A copy in which columns of FROM are columns of the base."""
         holder = exp.Paren(this=node.copy())
-        for one, own in list(self.own.of(holder)):
-            value: exp.Expr = column(self.base.of(own.key, own.head))
-            for name in own.fields:
+        for one, meant in list(self.own.of(holder)):
+            value: exp.Expr = column(self.base.of(meant.key, meant.head))
+            for name in meant.fields:
                 value = exp.Dot(this=value, expression=name.copy())
             one.replace(value)
         found: exp.Expr = holder.this

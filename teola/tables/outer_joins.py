@@ -110,6 +110,7 @@ def _pairs(
         f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + one for one in listed)} FROM x",
         dialect="duckdb",
     )
+    assert isinstance(pairs, exp.Select)
     pairs.set("from_", exp.From(this=exp.to_table(numbered)))
     if right:
         source: exp.Expr = other.args["from_"].this.copy()

@@ -155,12 +155,12 @@ def test_the_prose_says_what_the_report_says() -> None:
     """Each figure of the table of means stands in the README as in the report."""
     report = json.loads((FOLDER / "report.json").read_text())
     prose = (FOLDER / "README.md").read_text()
-    for line in figures.lines(figures.of_bursts(report["rows"])):
-        assert f"| {' | '.join(line)} |" in prose
+    for row in figures.lines(figures.of_bursts(report["rows"])):
+        assert f"| {' | '.join(row)} |" in prose
     for line in figures.told(figures.of_bursts(report["rows"])):
         assert line in prose
     settings = report["settings"]
     assert re.search(rf"{settings['runs']:,} runs", prose)
     page = (Path("docs") / "scheduling.md").read_text()
-    for line in figures.lines(figures.of_bursts(report["rows"])):
-        assert f"| {' | '.join(line)} |" in page
+    for row in figures.lines(figures.of_bursts(report["rows"])):
+        assert f"| {' | '.join(row)} |" in page

@@ -25,7 +25,7 @@ def paced(speeds: list[tuple[float, float]], **more: object) -> EngineQueue:
 
 
 def policy_of(made: EngineQueue) -> Paced:
-    policy = made.line.policy
+    policy: object = made.line.policy
     assert policy is made.placing.routing  # one object at both places
     assert isinstance(policy, Paced)
     return policy
@@ -135,8 +135,8 @@ def test_either_half_alone_is_refused_with_the_name_of_the_other() -> None:
         pair("fifo", {}, "paced", {})
     with pytest.raises(InputError, match="give them once"):
         pair("paced", {"tau": 5}, "paced", {"tau": 7})
-    made, same = pair("paced", {}, "paced", {"tau": 5})
-    assert made is same
+    both: tuple[object, object] = pair("paced", {}, "paced", {"tau": 5})
+    assert both[0] is both[1]
     with pytest.raises(InputError, match="take inner='urgency' with the routing"):
         batching.make("fair", inner="paced")
     for tau in (1, float("inf"), float("nan"), "7", True):

@@ -41,6 +41,7 @@ from teola.schedule.events import (
     RowsCame,
     RowsEnded,
     RowsOver,
+    RowsWanted,
     RunEvent,
     SetTimer,
     SourceEnded,
@@ -48,7 +49,6 @@ from teola.schedule.events import (
     State,
     Submit,
     Timer,
-    Wanted,
 )
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.instances import Limits
@@ -174,7 +174,7 @@ class World:
                 rows = [*(command.given or ()), *(row for row, _ in command.failed)]
                 self.failed[command.run] += len(command.failed)
                 self.over[command.run].update((command.primitive, row) for row in rows)
-            elif isinstance(command, Wanted):
+            elif isinstance(command, RowsWanted):
                 self.wanted[command.run] += 1
             elif isinstance(command, PolicyFailed):
                 raise command.error

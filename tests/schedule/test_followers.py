@@ -58,7 +58,7 @@ def test_one_is_sent_and_all_are_told() -> None:
 @catches(
     "younger-leads",
     "a query stands behind a younger one that asked first",
-    edited(EngineQueue._follows, "work.admitted < leader.admitted or ", ""),
+    edited(EngineQueue._follows, "work.admitted < leader.admitted", "False"),
 )
 def test_the_place_is_that_of_the_query_that_was_admitted_first() -> None:
     queue = batch_queue()

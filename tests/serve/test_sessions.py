@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from teola.engine import NAME_CHARACTERS
-from teola.query.journal.rows import Body
+from teola.query.journal.query_rows import Body
 from teola.query.spec import program_of
 from teola.serve.chat.chat_request import ChatRequest
 from teola.serve.intake.query_request import QueryRequest

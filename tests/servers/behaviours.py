@@ -21,7 +21,7 @@ from teola.errors import EngineBusy, EngineError
 from teola.graph import DecodeParams, OfferedTools
 from teola.graph.prompt import Role
 from teola_engines.llm import OpenAIServer
-from teola_engines.openai.wire import BadRequest, TooLong
+from teola_engines.openai.wire import TooLong
 
 PARTS: Final = (
     TextPart(Role.INSTRUCTION, "Answer the question."),
@@ -32,8 +32,11 @@ SCHEMA: Final = json.dumps(
 )
 PIECES: Final = ("The", " answer", " is", " forty", "-two", ".")
 TEXT: Final = "".join(PIECES)
-OPTIONS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {}
-"""Kind -> behaviour -> the options of the engine that it takes."""
+OPTIONS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
+    "OpenAI, reasoning": {"": {"omit": ["temperature"]}},
+    "Mistral": {"seed": {"omit": ["seed"], "body": {"random_seed": 7}}},
+}
+"""Kind -> behaviour (or "", for all of them) -> the options of the engine that it takes."""
 
 
 def tools(*names: str) -> OfferedTools:
@@ -154,11 +157,9 @@ async def stop(it: Tried) -> str:
 
 
 async def seed(it: Tried) -> str:
-    try:
-        await it.answer(a_call(seed=7))
-    except BadRequest:
-        assert "seed" in it.kind.unknown
-        return "refused"
+    await it.answer(a_call(seed=7))
+    if "random_seed" in it.last.body:
+        return "yes"
     if "seed" not in it.last.body:
         return "left out"
     return "ignored" if "seed" in it.kind.ignored else "yes"
@@ -346,15 +347,18 @@ async def column(kind: str) -> dict[str, str]:
     Raises AssertionError where one does not work, with or without options.
     """
     found: dict[str, str] = {}
-    async with Scripted(manners(kind)) as server, tried(server) as plain:
+    known = OPTIONS.get(kind, {})
+    async with Scripted(manners(kind)) as server, tried(server, **known.get("", {})) as plain:
         for title, behaviour in BEHAVIOURS.items():
-            options = OPTIONS.get(kind, {}).get(title)
+            options = known.get(title)
             if options is None:
                 found[title] = await _one(kind, title, behaviour, plain)
             else:
                 async with tried(server, **options) as other:
                     word = await _one(kind, title, behaviour, other)
                 found[title] = f"{word}, with {shown(options)}"
+        if "" in known:
+            found["temperature 0"] += f", with {shown(known[''])}"
     return found
 
 

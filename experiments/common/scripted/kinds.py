@@ -94,6 +94,13 @@ KINDS: Final[Mapping[str, tuple[Difference, ...]]] = {
         D("budgets", "openai", _LIMITS),
         D("refuses", refusals.OPENAI, "https://platform.openai.com/docs/guides/error-codes"),
     ),
+    "OpenAI, reasoning": (
+        D("model", "o4-mini", "https://platform.openai.com/docs/models/o4-mini"),
+        D("unknown", ("max_tokens",), "https://platform.openai.com/docs/guides/reasoning"),
+        D("warm_only", True, "https://platform.openai.com/docs/guides/reasoning"),
+        D("budgets", "openai", _LIMITS),
+        D("refuses", refusals.OPENAI, "https://platform.openai.com/docs/guides/error-codes"),
+    ),
     "Azure OpenAI": (
         D("path", "/openai/v1", _AZURE),
         D("model", "my-deployment", _AZURE),

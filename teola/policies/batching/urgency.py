@@ -21,7 +21,7 @@ from math import inf
 from typing import Final
 
 from teola.errors import InputError
-from teola.policies.ordered import Key, Ordered
+from teola.policies.ordered import Ordered, PolicyKey
 from teola.policies.routing.base import EngineView
 from teola.policies.routing.call_seconds import InstanceKinds
 from teola.policies.work import Work
@@ -56,7 +56,7 @@ class Urgency(Ordered):
     def attach(self, view: EngineView) -> None:
         self._kinds = InstanceKinds(view)
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         finish_by = work.asker.finish_by
         if finish_by == inf:
             return UNPROMISED, work.asker.admitted

@@ -77,7 +77,7 @@ class InstanceKinds:
 
     def seconds(self, work: Work) -> list[float]:
         """A call's seconds on an instance of each kind."""
-        prompt, answer = work.total, self.answer(work)
+        prompt, answer = work.tokens, self.answer(work)
         return [call_s(profile, prompt, answer) for profile in self.profiles]
 
     def mean(self, seconds: Sequence[float]) -> float:

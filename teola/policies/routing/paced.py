@@ -29,7 +29,7 @@ from operator import is_not
 from typing import ClassVar, Final
 
 from teola.errors import InputError
-from teola.policies.ordered import ANYWHERE, Key, KeyEntry, Ordered
+from teola.policies.ordered import ANYWHERE, KeyEntry, Ordered, PolicyKey
 from teola.policies.reason import Because
 from teola.policies.routing.base import (
     EngineView,
@@ -91,7 +91,7 @@ class Paced(Ordered, RoutingPolicy):
 
     # --- what waits -------------------------------------------------------------------------
 
-    def key(self, work: Work, now: float) -> Key:
+    def key(self, work: Work, now: float) -> PolicyKey:
         return work.asker.finish_by, -work.spec.estimate.rest_s - work.behind_s
 
     def priority(self, work: Work, now: float) -> int:
@@ -103,7 +103,7 @@ class Paced(Ordered, RoutingPolicy):
         super().add(work, now)
         if work.spec.lane is None and not work.tries:
             self._came += 1
-            self._prompt += (work.total - self._prompt) / min(self._came, LAST)
+            self._prompt += (work.tokens - self._prompt) / min(self._came, LAST)
             if not self._ended:
                 self._answer += (answer_tokens(work) - self._answer) / min(self._came, LAST)
             if self._came >= self._due:

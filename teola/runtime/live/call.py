@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Call, Engine, LanguageModel, NextRead, Usage, near
+from teola.engine import Call, Engine, LanguageModel, NextRead, RetriesEmpty, Usage, near
 from teola.graph import DecodeParams, Op
 from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
@@ -292,7 +292,8 @@ class LiveCall:
 
 def retries_empty(engine: Engine) -> bool:
     """Whether an empty answer of this engine is asked for once more."""
-    return bool(getattr(near(engine), "retries_empty", False))
+    asked = near(engine)
+    return isinstance(asked, RetriesEmpty) and asked.retries_empty
 
 
 def own_copy(result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,7 +28,6 @@ from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.accounts import AccountWatch
-from teola.runtime.live.asking_rows import AskingRows, LiveRows
 from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import LiveCall, Lives, call_of, own_copy
 from teola.runtime.live.controls import Controls, recalling
@@ -50,6 +49,7 @@ from teola.runtime.live.query import (
     part_of,
     query_of,
 )
+from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.trace import Trace
@@ -141,7 +141,7 @@ class Live(Driver[LiveQuery]):
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.listeners: list[Listens] = []
         """Who hears which queries come and end, besides those inside others."""
-        self.asked_rows = AskingRows(self)
+        self.asked_rows = SentRows(self)
 
     # --- queries --------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from teola.errors import reason_of
 from teola.runtime.tuning.case_json import read_case
-from teola.runtime.tuning.replaying import tuned
+from teola.runtime.tuning.replay_case import tuned
 
 NICE = 10
 """It is never urgent."""

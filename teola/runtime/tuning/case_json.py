@@ -9,7 +9,7 @@ from typing import Any
 from teola.habit import Habit
 from teola.profile import Profile, from_json, to_json
 from teola.runtime.sim.staged import StagedCall, StagedQuery
-from teola.runtime.tuning.replaying import ReplayCase
+from teola.runtime.tuning.replay_case import ReplayCase
 
 PLAIN = ("engine", "batching", "routing", "batching_options", "routing_options", "minimise", "skip")
 

@@ -21,7 +21,7 @@ from teola.profile import Profile
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.staged import StagedQuery, staged
-from teola.runtime.tuning.replaying import ReplayCase
+from teola.runtime.tuning.replay_case import ReplayCase
 from teola.runtime.tuning.tuner import Tuner, TunerOptions
 from teola.runtime.tuning.tuner_process import TunerProcess
 from teola.schedule.events import Tuned

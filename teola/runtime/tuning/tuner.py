@@ -21,7 +21,7 @@ from teola.errors import InputError, UnknownName
 from teola.runtime.sim.staged import StagedQuery, Stages
 from teola.runtime.tuning.drift import greater
 from teola.runtime.tuning.recent import WINDOW_S, Recent
-from teola.runtime.tuning.replaying import MINIMISE, Minimise
+from teola.runtime.tuning.replay_case import MINIMISE, Minimise
 
 EVERY_S: Final = 300.0
 REFERENCES: Final = ("previous", "since_tuning")

@@ -12,7 +12,7 @@ from typing import Final
 from teola.errors import EngineError
 from teola.runtime.observe.noting import note
 from teola.runtime.tuning.case_json import written_case
-from teola.runtime.tuning.replaying import ReplayCase
+from teola.runtime.tuning.replay_case import ReplayCase
 
 log = logging.getLogger(__name__)
 LONGEST_LINE: Final = 2**20

@@ -18,7 +18,7 @@ from teola.policies.routing.call_seconds import call_s
 from teola.profile import EngineProfile, Profile, from_json
 from teola.runtime.objectives import checked_scale
 from teola.runtime.sim.staged import ENGINE, StagedQuery
-from teola.runtime.tuning.replaying import ReplayCase, replayed
+from teola.runtime.tuning.replay_case import ReplayCase, replayed
 
 KINDS: Final = ("batching", "routing")
 SCALES: Final = tuple(range(1, 41))

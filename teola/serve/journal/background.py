@@ -24,7 +24,7 @@ from teola.query.journal.lost import (
     JournalLost,
     JournalUnreadable,
 )
-from teola.query.journal.rows import Asked, Body, Kept, digest_of
+from teola.query.journal.query_rows import Asked, Body, Kept, digest_of
 from teola.serve.access.auth import paid_by
 from teola.serve.board import RUN, Board
 from teola.serve.intake.query_request import QueryRequest

@@ -23,7 +23,12 @@ from teola.schedule.events import Tuned
 from tests.planted import catches, edited
 from tests.runtime.tuning.test_search import came, case, two_speeds
 
-POLICIES = ("urgency", {}, "workload_balanced", {})
+POLICIES: tuple[str, dict[str, object], str, dict[str, object]] = (
+    "urgency",
+    {},
+    "workload_balanced",
+    {},
+)
 
 
 def config(**more: object) -> EngineConfig:

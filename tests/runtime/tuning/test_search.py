@@ -13,9 +13,9 @@ from teola.runtime.sim.staged import StagedCall, StagedQuery, in_stages
 from teola.runtime.tuning import recent
 from teola.runtime.tuning.case_json import read_case, written_case
 from teola.runtime.tuning.drift import greater, tail
+from teola.runtime.tuning.grid_search import best, neighbours
 from teola.runtime.tuning.recent import DRAWN, Recent
-from teola.runtime.tuning.replaying import ReplayCase, figure, replayed, tuned
-from teola.runtime.tuning.search import best, neighbours
+from teola.runtime.tuning.replay_case import ReplayCase, figure, replayed, tuned
 from teola.runtime.tuning.tuner import Tuner, TunerOptions
 from tests.planted import catches, edited
 

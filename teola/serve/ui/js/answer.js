@@ -34,6 +34,10 @@ export function answer(query) {
       ? html`<p class="note">Without ${result.missing
         .map((name) => `${name} (${result.reasons?.[name] ?? "it failed"})`).join(", ")}.</p>`
       : nothing}
+    ${result.objective?.stated
+      ? html`<p class="note" data-testid="objective">Wanted within ${seconds(result.objective.finish_by_s)}, ${
+        result.objective.met ? "and in time" : "and late"}.</p>`
+      : nothing}
     ${(result.notices ?? []).map((told) => html`<p class="note">${told}</p>`)}
     ${failure(query)}
     ${isTable(result.outputs) ? table(query, result.outputs) : nothing}

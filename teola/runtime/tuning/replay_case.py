@@ -17,8 +17,8 @@ from teola.errors import InputError, UnknownName
 from teola.profile import Profile
 from teola.runtime.sim.sim import Sim, SimulatedQuery
 from teola.runtime.sim.staged import StagedAnswers, StagedPlans, StagedQuery, inputs_of
+from teola.runtime.tuning.grid_search import best
 from teola.runtime.tuning.recent import NOT_COUNTED
-from teola.runtime.tuning.search import best
 
 Minimise = Literal["mean", "p95", "missed"]
 MINIMISE: Final = ("mean", "p95", "missed")

@@ -1,4 +1,4 @@
-"""Asking: one run of rows in a runtime, from the call of `Runtime.ask_rows` to its end."""
+"""RowsTask: one run of rows in a runtime, from the call of `Runtime.ask_rows` to its end."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from teola.errors import TeolaError
 from teola.policies.asker import Asker
 from teola.policies.ledger import Ledger
 from teola.price import Price
-from teola.runtime.live.asking_rows import LiveRows
 from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AnswerSink, RowSource
+from teola.runtime.live.sent_rows import LiveRows
 from teola.runtime.observe.trace import Trace
 from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsEnd
 from teola.schedule.events import State
 from teola.schedule.row_run import RowRun, RowSpecs, windows
 
 
-class Home(Protocol):
+class RowsHome(Protocol):
     """What is needed of a runtime."""
 
     @property
@@ -38,12 +38,12 @@ class Home(Protocol):
     async def ensure(self, names: Iterable[str], optional: Collection[str] = ()) -> None: ...
 
 
-class Asking:
+class RowsTask:
     """A run of rows that somebody asked for; see Runtime.ask_rows. id: its name in the core."""
 
     def __init__(
         self,
-        home: Home,
+        home: RowsHome,
         call: RowsCall,
         rows: Iterator[Row],
         on_answers: OnAnswers,
@@ -93,7 +93,8 @@ class Asking:
             output=call.decode.max_tokens,
         )
         most = windows(len(live.core.queues[call.engine].instances))
-        run = RowRun(id, specs, asker, began=now, deadline=deadline, most=most)
+        wanted_by = deadline if self._priority == "interactive" else inf  # others do not hurry
+        run = RowRun(id, specs, asker, began=now, deadline=wanted_by, most=most)
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:

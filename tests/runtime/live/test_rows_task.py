@@ -17,8 +17,8 @@ from teola.graph.ops import DECODES, PREFILLS
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
 from teola.runtime.engines import EngineConfig
-from teola.runtime.live.asking_rows import AskingRows, LiveRows
 from teola.runtime.live.row_source import AHEAD, RowSource
+from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
 from teola.runtime.runtime import Runtime
 from tests.planted import catches, edited
@@ -31,9 +31,7 @@ class Model:
     """Answers a row's text in upper case, in two pieces. troubles: how rows fail, the last first.
     opened: what calls wait for."""
 
-    def __init__(
-        self, at_once: int = 8, troubles: dict[str, list[Exception]] | None = None
-    ) -> None:
+    def __init__(self, at_once: int = 8, troubles: dict[str, list[Any]] | None = None) -> None:
         ops = frozenset(PREFILLS | DECODES)
         self.spec = EngineSpec("llm", EngineKind.LLM, ops, max_batch=10000, max_sequences=at_once)
         self.troubles = troubles or {}
@@ -102,7 +100,7 @@ def numbered(count: int) -> Iterator[Row]:
 @catches(
     "thoughts-kept",
     "what a model thinks is part of a row's answer",
-    edited(AskingRows._row, "if OPENS in text and", "if False and"),
+    edited(SentRows._row, "if OPENS in text and", "if False and"),
 )
 def test_each_row_is_answered_once_and_in_the_end_some_are_errors() -> None:
     again, wrong = EngineError("it broke", retryable=True), ValueError("no such row")
@@ -229,7 +227,7 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
 @catches(
     "paid-by-nobody",
     "rows reserve nothing",
-    edited(AskingRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
+    edited(SentRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
 )
 @catches(
     "never-given-back",

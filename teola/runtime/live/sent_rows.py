@@ -8,8 +8,9 @@ slice is still known there, so that each row is answered once.
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from teola.engine import Call, Delta, LanguageModel, QueryContext, TextPart, Usage
 from teola.errors import InputError, OutputError, QueryCancelled, TeolaError, reason_of
@@ -24,22 +25,22 @@ from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.live.thoughts import OPENS, Spoken
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
-from teola.runtime.outputs import no_delta, stream_of
+from teola.runtime.outputs import no_delta, opened
 from teola.runtime.rows import Row, RowAnswer, RowsEnd
+from teola.schedule.core import Core
 from teola.schedule.events import (
     AbortRows,
     Cause,
     Dispatch,
+    QueueEvent,
     RowFailure,
     RowsCame,
     RowsEnded,
     RowsOver,
+    RunEvent,
     SourceEnded,
 )
 from teola.schedule.row_run import RowRun
-
-if TYPE_CHECKING:
-    from teola.runtime.live.live import Live
 
 CHARACTERS: float = 4.0
 """Of a token, before an engine has counted any."""
@@ -176,10 +177,35 @@ class _Slice:
         self.firsts = 0
 
 
-class AskingRows:
+class RowsDriver(Protocol):
+    """A live driver, as far as rows are concerned; see Live."""
+
+    core: Core
+    loop: asyncio.AbstractEventLoop
+    hosts: dict[tuple[str, int], LocalHost]
+    rows: dict[str, AskedRows[Any]]
+
+    def tell(self, run: str, event: RunEvent, now: float) -> None:
+        """Give the core an event of a run."""
+
+    def came(self, event: QueueEvent) -> None:
+        """Something has come in."""
+
+    def wake(self) -> None:
+        """Handle it soon."""
+
+    def turn(self) -> None:
+        """Handle it now."""
+
+    def context(self) -> Context:
+        """What a task is to be entered in; a copy."""
+        ...
+
+
+class SentRows:
     """All runs of rows of a live driver."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: RowsDriver) -> None:
         self._live = live
         self._slices: dict[tuple[str, int, int, int], _Slice] = {}
         self._dirty: dict[_Slice, None] = {}
@@ -310,8 +336,7 @@ class AskingRows:
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            closing: Any = stream_of(model, self._call(asked, row, one.work.priority))
-            stream = closing.thing
+            stream = opened(model, self._call(asked, row, one.work.priority))
             try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):

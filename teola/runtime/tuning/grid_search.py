@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-Cost = Callable[[float], float]
+CostOf = Callable[[float], float]
 
 
 def neighbours(grid: Sequence[float], value: float) -> list[float]:
@@ -19,7 +19,7 @@ def neighbours(grid: Sequence[float], value: float) -> list[float]:
     return sorted(round((value + other) / 2, 12) for other in beside)
 
 
-def best(cost: Cost, grid: Sequence[float]) -> float:
+def best(cost: CostOf, grid: Sequence[float]) -> float:
     """The value of the least cost; of equal ones the smallest. Each is worked out once."""
     known: dict[float, float] = {}
 
