@@ -14,6 +14,7 @@ from typing import Any, Final
 from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.asker import Asker
+from teola.policies.batching import BATCHING
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.e2 import E2
@@ -55,15 +56,7 @@ from tests.under_faults.far import FarEngine
 from tests.under_faults.faults import Fault, Kind, draw, draw_refusals
 
 TENANTS: Final = ("t0", "t1")
-BATCHINGS: Final = (
-    "critical_path",
-    "fair",
-    "fifo",
-    "per_invocation",
-    "prefix_groups",
-    "topology",
-)
-"""Batching policies that scenarios draw from: another one would change them all."""
+BATCHINGS: Final = sorted(BATCHING.keys() - {"urgency"})  # another one would change all draws
 QUESTIONS: Final = 6
 DEADLINE_S: Final = 120.0
 FINISH_S: Final = 60.0
