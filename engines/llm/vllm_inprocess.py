@@ -1,5 +1,7 @@
 """A vLLM that belongs to this process alone, with partial prefilling as vLLM itself knows it.
 
+Long because one sequence passes through all of it.
+
 The engine runs in a process of its own (`vllm_worker`), perhaps in another environment, and takes
 prompts as token ids. A partial prefilling opens a *session*: a sequence to which the rest of the
 prompt is added when it is known, so that no block is computed twice, whatever its length.

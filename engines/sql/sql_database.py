@@ -1,5 +1,7 @@
 """A database as an engine: its tables, its values, and statements that only read it.
 
+Long because the five operations share one schema, one filter and one reader.
+
     query    {"sql"}   ─▶ filter ─▶ plan, if its cost is bounded ─▶ rows
     explain  {"sql"}   ─▶ filter ─▶ plan
     schema   {}        ─▶ tables, columns, keys, comments, samples
@@ -24,7 +26,7 @@ from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_want
 from teola.errors import EngineError, EngineUnavailable, InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.dialects import dialect_named
-from teola.sql.hints import NO_HINTS, Hints, read_hints
+from teola.sql.hints import NO_HINTS, read_hints
 from teola.sql.linking import Linker
 from teola.sql.lookup import SqlAddress, look_up
 from teola.sql.postgres_catalogue import describe_postgres, plan_postgres

@@ -23,12 +23,12 @@ import typer
 from typer.main import get_command
 
 from teola.cli import (
+    answers_kept,
     collecting,
     configuring,
     index_documents,
     inquiring,
     journaling,
-    kept_answers,
     keys,
     listing,
     model_server,
@@ -72,7 +72,7 @@ app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)
 app.command("index", epilog=index_documents.EXAMPLES)(index_documents.index)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
 app.command("sql", epilog=tables_sql.EXAMPLES)(tables_sql.sql)
-app.add_typer(kept_answers.app, name="answers")
+app.add_typer(answers_kept.app, name="answers")
 app.add_typer(collecting.app, name="collections")
 app.add_typer(profiling.app, name="profile")
 app.add_typer(configuring.app, name="config")

@@ -1,4 +1,7 @@
-"""Which engines there are: their names, where their classes come from, how they are scheduled."""
+"""Which engines there are: their names, where their classes come from, how they are scheduled.
+
+Long because a configuration and the queue that is made of it are told together.
+"""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from teola.schedule.events import (
     Cancelled,
     Cause,
     Completed,
-    Expected,
     Failed,
     Finish,
+    RestExpected,
     RunEvent,
     State,
 )
@@ -359,7 +359,7 @@ class Parts(Generic[GrownQuery]):
         if estimate is not None and more:
             growing.expected = times
             if more_s := more * estimate.part_total_s:
-                self._driver.tell(growing.query.id, Expected(more_s), now)
+                self._driver.tell(growing.query.id, RestExpected(more_s), now)
 
     def _fail(self, growing: Growing, error: Exception, now: float) -> None:
         query, i = growing.query, growing.i

@@ -86,7 +86,7 @@ class AlreadyKnown:
 
 
 @dataclass(slots=True)
-class Expected:
+class RestExpected:
     """All that the query does is expected to take `more_s` seconds longer, one after another, than
     was expected until now: it grows more, or less."""
 
@@ -94,7 +94,7 @@ class Expected:
 
 
 @dataclass(slots=True)
-class Postponed:
+class DeadlineMoved:
     """The query's deadline is `by_s` later: so long nothing could go on before people answered."""
 
     by_s: float
@@ -550,8 +550,8 @@ RunEvent = (
     | Failed
     | Again
     | AlreadyKnown
-    | Expected
-    | Postponed
+    | RestExpected
+    | DeadlineMoved
     | Cancelled
     | DeadlineReached
     | RowsCame

@@ -21,15 +21,15 @@ from teola.schedule.events import (
     Cause,
     Completed,
     Control,
+    DeadlineMoved,
     DeadlineReached,
-    Expected,
     Failed,
     Finish,
     Fused,
     Outbox,
-    Postponed,
     Recall,
     Release,
+    RestExpected,
     RunEvent,
     Skipped,
     Started,
@@ -207,10 +207,10 @@ class GraphRun:
             self.known |= {event.primitive}
             self.out.append(Control(self.id, event.primitive))
 
-    def _expected(self, event: Expected) -> None:
+    def _expected(self, event: RestExpected) -> None:
         self.longer_s += event.more_s
 
-    def _postponed(self, event: Postponed) -> None:
+    def _postponed(self, event: DeadlineMoved) -> None:
         self.deadline += event.by_s
 
     def _lacks(self, component: str, cause: Cause) -> None:
@@ -392,8 +392,8 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Failed: GraphRun._failed,
     Again: GraphRun._again,
     AlreadyKnown: GraphRun._known,
-    Expected: GraphRun._expected,
-    Postponed: GraphRun._postponed,
+    RestExpected: GraphRun._expected,
+    DeadlineMoved: GraphRun._postponed,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,
 }

@@ -1,5 +1,7 @@
 """Plan: an e-graph compiled for running, shared by all queries of one shape.
 
+Long because one compilation makes all of these tables.
+
 Primitives become indices, edges become tuples of indices, and everything that does not depend on
 a query's data is worked out once: in-degrees, depths, groups, readers, which items must exist.
 """

@@ -1,5 +1,7 @@
 """Windows of rows at an engine's queue: which rows are out, and what becomes of those that end.
 
+Long because what becomes of a row is decided in one place, however it ended.
+
     window   0 ............................................. 2048        one Work
     spans                        |==========================|           not sent yet
     flying   |=slice=|  |=slice=|                                       each with the rows that are

@@ -1,5 +1,7 @@
 """Which column a name means, as far as that is known without the database.
 
+Long because a name is followed outwards through every kind of scope.
+
     SELECT b.boat, depht FROM berths b       there is no column 'depht'; did you mean 'depth'?
 
 A name is looked up in the SELECTs around it, from the innermost, in what stands behind their FROM.

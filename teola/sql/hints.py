@@ -57,7 +57,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
+class SqlHints:
     """See the module. abouts: by table and by table.column. synonyms: other words for a table, a
     table.column or a metric."""
 
@@ -68,7 +68,7 @@ class Hints:
     examples: tuple[Example, ...] = ()
 
 
-NO_HINTS: Final = Hints()
+NO_HINTS: Final = SqlHints()
 
 
 def read_hints(path: str | Path, dialect: str, schema: Schema) -> Hints:
@@ -120,7 +120,7 @@ class _Reading:
         abouts = dict(self._tables_of(found["tables"])) if "tables" in found else {}
         metrics = tuple(self._metrics(found["metrics"])) if "metrics" in found else ()
         names = {metric.name for metric in metrics}
-        return Hints(
+        return SqlHints(
             abouts,
             metrics,
             dict(self._synonyms(found["synonyms"], names)) if "synonyms" in found else {},

@@ -18,7 +18,7 @@ from math import log
 from typing import Final, Protocol
 
 from teola.sql.dialects.dialect import names
-from teola.sql.hints import NO_HINTS, Example, Hints
+from teola.sql.hints import NO_HINTS, Example, SqlHints
 from teola.sql.schema_text import name_text, quoted_text, table_text, tokens_about
 from teola.sql.sql_tables import SqlTable
 
@@ -87,7 +87,7 @@ class Linked:
 class Linker:
     """Links questions to one schema; make one for a schema and keep it."""
 
-    def __init__(self, tables: Sequence[SqlTable], hints: Hints = NO_HINTS) -> None:
+    def __init__(self, tables: Sequence[SqlTable], hints: SqlHints = NO_HINTS) -> None:
         self.tables = [table for table in tables if table.columns]
         self.hints = hints
         self._at = {table.name: i for i, table in enumerate(self.tables)}

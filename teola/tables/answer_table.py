@@ -29,7 +29,7 @@ VERSION: Final = 1
 FILE: Final = "answers.duckdb"
 
 
-class KeptAnswer(NamedTuple):
+class StoredAnswer(NamedTuple):
     """One answer, as it is kept. value None without an error: nothing in the text matched."""
 
     key: str
@@ -155,7 +155,7 @@ class AnswerTable:
             [operator.digest, operator.model, operator.instruction],
         )
 
-    def add(self, operator: str, answers: Sequence[KeptAnswer]) -> None:
+    def add(self, operator: str, answers: Sequence[StoredAnswer]) -> None:
         """Write answers; on the disk when it returns."""
         import pyarrow as pa
 

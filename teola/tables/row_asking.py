@@ -1,5 +1,7 @@
 """Asking a call for the rows of a table, and what comes back as columns.
 
+Long because a row is followed from its table to its answer in one place.
+
     DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers
     -> joined back
 
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from teola.errors import reason_of
 from teola.graph import DecodeParams
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
-from teola.tables.answer_table import AnswerTable, KeptAnswer, Operator
+from teola.tables.answer_table import AnswerTable, Operator, StoredAnswer
 from teola.tables.extract import enforceable, extractor, shown
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import ColumnOrder, Orders
@@ -373,10 +375,10 @@ class _Asked:
         if not held:
             return
         stage, spent, extract = self.stage, self.asker.spent, self.extract
-        rows: list[KeptAnswer] = []
+        rows: list[StoredAnswer] = []
         for id, text, error, prompt, cached, generated in held:
             value = extract(text) if text is not None else None
-            rows.append(KeptAnswer(self.keys.pop(id), value, error, prompt, cached, generated))
+            rows.append(StoredAnswer(self.keys.pop(id), value, error, prompt, cached, generated))
             failed = error is not None
             self.over += 1
             self.failures += failed

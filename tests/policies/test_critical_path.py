@@ -1,4 +1,7 @@
-"""critical_path: who goes first, and when it pays to wait for company."""
+"""critical_path: who goes first, and when it pays to wait for company.
+
+Long because each rule of the policy is tried beside the others.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One life of a query, wherever it is lived: it begins, waits, is answered, goes on and ends."""
+"""One life of a query, wherever it is lived: it begins, waits, is answered, goes on and ends.
+
+Long because one life is told from its beginning to its end.
+"""
 
 from __future__ import annotations
 

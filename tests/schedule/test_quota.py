@@ -1,4 +1,7 @@
-"""What a server takes: closed, calls at once, budgets; and a queue whose servers refuse."""
+"""What a server takes: closed, calls at once, budgets; and a queue whose servers refuse.
+
+Long because a budget and a queue that keeps to it are tried by one world.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One simulated run: engines behind wires, queries, faults; and a record of all that happened."""
+"""One simulated run: engines behind wires, queries, faults; and a record of all that happened.
+
+Long because one world holds all that may happen in it.
+"""
 
 from __future__ import annotations
 

@@ -27,26 +27,12 @@ from typing import Any, Final, Self
 from experiments.common.scripted.headers import budget_headers, prompt_of
 from experiments.common.scripted.kinds import Manners
 from experiments.common.scripted.refusals import CONTEXT, Refuses
-from experiments.common.scripted.streams import stream_events, whole_answer
+from experiments.common.scripted.streams import Reply, stream_events, whole_answer
 
 KEY: Final = "sk-scripted"
 CREATED: Final = 1_760_000_000
 _LINGER: Final = struct.pack("ii", 1, 0)
 """A socket that is closed with it sends RST."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer. pieces: its text, a token each. thoughts: of the model, before it. calls: of tools
-    (name, arguments as JSON), if the request offers any. value: what it says where it is held to a
-    schema. first_s, each_s: until its first token, and between two."""
-
-    pieces: tuple[str, ...] = ("The", " answer", " is", " forty", "-two", ".")
-    thoughts: tuple[str, ...] = ()
-    calls: tuple[tuple[str, str], ...] = ()
-    value: str = '{"answer": 42}'
-    first_s: float = 0.0
-    each_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from experiments.common.scripted.kinds import Manners
-
-if TYPE_CHECKING:
-    from experiments.common.scripted.server import Reply
 
 CREATED = 1_760_000_000
 PIECE = 12
 """Characters of arguments in one event, where they come in pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer. pieces: its text, a token each. thoughts: of the model, before it. calls: of tools
+    (name, arguments as JSON), if the request offers any. value: what it says where it is held to a
+    schema. first_s, each_s: until its first token, and between two."""
+
+    pieces: tuple[str, ...] = ("The", " answer", " is", " forty", "-two", ".")
+    thoughts: tuple[str, ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
+    value: str = '{"answer": 42}'
+    first_s: float = 0.0
+    each_s: float = 0.0
 
 
 def stream_events(

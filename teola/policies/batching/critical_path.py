@@ -1,5 +1,7 @@
 """critical_path: short and old queries first, their longest remaining path first, batches that pay.
 
+Long because the rules look at one another: who goes first decides who shares a batch.
+
 Five rules, all in seconds of the profile (teola.policies.work.Estimate).
 
 *Between queries*: by `admitted + LENGTH * total_s`, where `total_s` is when the query would be done

@@ -62,6 +62,7 @@ from teola.schedule.events import (
     CallEnded,
     Cancelled,
     Cause,
+    DeadlineMoved,
     DeadlineReached,
     Dispatch,
     Finish,
@@ -70,7 +71,6 @@ from teola.schedule.events import (
     Joined,
     Measure,
     Outcome,
-    Postponed,
     QueueEvent,
     RowsOver,
     SetTimer,
@@ -255,7 +255,7 @@ class Live(Driver[LiveQuery]):
             query.terms.people.queries.add(query)
 
     def _postponed(self, query: LiveQuery, by_s: float) -> None:
-        self.tell(query.id, Postponed(by_s), self.loop.time())
+        self.tell(query.id, DeadlineMoved(by_s), self.loop.time())
 
     def unask(self, query: LiveQuery, i: int) -> None:
         if query.terms.people is not None:

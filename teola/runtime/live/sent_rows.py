@@ -1,5 +1,7 @@
 """Rows of live runs: windows are taken from their sources, and each row that is sent is a task.
 
+Long because a row that is sent is followed to its end in one place.
+
 What becomes of the rows of a slice is told once in a turn of the event loop (RowsEnded), whatever
 ended in it. What a row was answered goes through the core unread and comes back (RowsOver) if its
 slice is still known there, so that each row is answered once.
