@@ -1,5 +1,7 @@
 """What is left of a block over its base: calls of rows, then groups, windows, order and limit.
 
+Long because the clauses of one SELECT are one thing: each split hands all of them on.
+
 no calls above groups or windows:  answers become columns, and DuckDB runs the rest as it stands
 calls over groups:    SELECT keys, aggregates FROM base GROUP BY ...     is a base of its own
 calls over windows:   SELECT *, window functions FROM base QUALIFY ...   is one as well

@@ -1,5 +1,7 @@
 """Asking a call for the rows of a table, and what comes back as columns.
 
+Long because it is one way of a row, from its inputs to its answer.
+
     DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers
     -> joined back
 
