@@ -355,7 +355,7 @@ class SqlDatabase:
             if not table.note
         ]
 
-    def _hints(self, path: str | Path) -> Hints:
+    def _hints(self, path: str | Path) -> SqlHints:
         return read_hints(path, self._found.dialect, self._schema)
 
     def _too_dear(self, plan: Mapping[str, Any]) -> str:

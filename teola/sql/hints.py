@@ -71,7 +71,7 @@ class SqlHints:
 NO_HINTS: Final = SqlHints()
 
 
-def read_hints(path: str | Path, dialect: str, schema: Schema) -> Hints:
+def read_hints(path: str | Path, dialect: str, schema: Schema) -> SqlHints:
     """Those in a file. Raises InputError, which says where something is wrong."""
     place = Path(path).expanduser()
     try:
@@ -84,7 +84,7 @@ def read_hints(path: str | Path, dialect: str, schema: Schema) -> Hints:
     return parse_hints(text, place.name, dialect, schema)
 
 
-def parse_hints(text: str, name: str, dialect: str, schema: Schema) -> Hints:
+def parse_hints(text: str, name: str, dialect: str, schema: Schema) -> SqlHints:
     """From the text of a file called `name`. Raises InputError."""
     import yaml
 
@@ -109,7 +109,7 @@ class _Reading:
         known = dialect_named(dialect)
         self._known, self._tables = known, folded_tables(schema, known)
 
-    def hints(self, node: Node | None) -> Hints:
+    def hints(self, node: Node | None) -> SqlHints:
         if node is None:
             return NO_HINTS
         found: dict[str, Node] = {}

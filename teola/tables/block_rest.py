@@ -1,6 +1,6 @@
 """What is left of a block over its base: calls of rows, then groups, windows, order and limit.
 
-Long because the three ways share the columns that they make.
+Long because the clauses of one SELECT are one thing: each split hands all of them on.
 
 no calls above groups or windows:  answers become columns, and DuckDB runs the rest as it stands
 calls over groups:    SELECT keys, aggregates FROM base GROUP BY ...     is a base of its own

@@ -1,6 +1,6 @@
 """Asking a call for the rows of a table, and what comes back as columns.
 
-Long because a row is followed from its table to its answer in one place.
+Long because it is one way of a row, from its inputs to its answer.
 
     DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers
     -> joined back
