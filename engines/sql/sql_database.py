@@ -26,7 +26,7 @@ from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_want
 from teola.errors import EngineError, EngineUnavailable, InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.dialects import dialect_named
-from teola.sql.hints import NO_HINTS, read_hints
+from teola.sql.hints import NO_HINTS, SqlHints, read_hints
 from teola.sql.linking import Linker
 from teola.sql.lookup import SqlAddress, look_up
 from teola.sql.postgres_catalogue import describe_postgres, plan_postgres
