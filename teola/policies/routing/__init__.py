@@ -52,7 +52,7 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "dualmap": DualMap,
 }
 WHOLE: Final[dict[str, Callable[..., Paced]]] = {"paced": Paced}
-"""Those that are order and routing in one: they stand in both registries (decision 0062)."""
+"""Those that are order and routing in one: they stand in both registries (decision 0057)."""
 REGISTRY: Final = Factories(
     "routing policy", "teola.policies", {**ROUTING, **WHOLE}, [RoutingPolicy], "routing."
 )

@@ -16,7 +16,7 @@ in steps of the fastest instance. u_i is the part of the time that is left for p
 always sent to an instance that has none. Where times are not known there is no bound.
 
 One object is both policies of its queue: `order(loads, now)` is told no work, and puts the
-instances in order for the work that `choose` will give next (decision 0062).
+instances in order for the work that `choose` will give next (decision 0057).
 """
 
 from __future__ import annotations
