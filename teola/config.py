@@ -217,8 +217,8 @@ class EngineTable(_Table):
     routing_options: dict[str, Any] = Field(
         default_factory=dict, description="Options of that policy."
     )
-    tuner: dict[str, Any] | bool = Field(
-        default=False,
+    tuner: dict[str, Any] | bool | None = Field(
+        default=None,
         description="Whether an option of its policies is tuned by replaying what came lately: "
         "true, or options of the tuner (docs/scheduling.md).",
     )

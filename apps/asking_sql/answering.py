@@ -15,7 +15,9 @@ FACT_ROWS: Final = 50
 SHOWN_ROWS: Final = 20
 """Rows of an answer that is the rows."""
 NO_ROWS: Final = "No rows: the database has nothing that the question asks for."
-_NUMBER: Final = re.compile(r"(?<![\w.])[-−]?\d[\d,   ]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER: Final = re.compile(
+    r"(?<![\w.])[-−]?(?:\d{1,3}(?:[,\u00a0\u2009\u202f]\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?"
+)
 _LISTED: Final = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 
 
@@ -31,7 +33,8 @@ def facts(outcome: Mapping[str, Any]) -> str:
 
 def wants_words(outcome: Mapping[str, Any], own_sql: str) -> bool:
     """Whether a model has to say what the rows mean."""
-    return not own_sql and bool(outcome["ran"]) and bool(outcome["result"].get("rows"))
+    rows = outcome["result"].get("rows")  # of a plan: how many are expected
+    return not own_sql and bool(outcome["ran"]) and isinstance(rows, list) and bool(rows)
 
 
 def finish(
@@ -146,7 +149,7 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _decimal(text: str) -> Decimal | None:
-    plain = re.sub(r"[,   ]", "", text).replace("−", "-")
+    plain = re.sub(r"[,\u00a0\u2009\u202f]", "", text).replace("−", "-")
     try:
         return Decimal(plain)
     except InvalidOperation:

@@ -51,7 +51,8 @@ def read_doubt(written: str) -> str:
 def read_names(written: str) -> list[str]:
     """Names of tables, one a line."""
     lines = _THOUGHTS.sub("", written or "").splitlines()
-    names = (line.partition(":")[0].strip(" \t-*`'\"0123456789.)") for line in lines)
+    lines = [re.sub(r"^\s*(?:[-*]|\d{1,3}[.)])\s*", "", line) for line in lines]
+    names = (line.partition(":")[0].strip(" \t*`'\".)") for line in lines)
     return [name for name in dict.fromkeys(names) if name][:12]
 
 

@@ -191,10 +191,11 @@ class OpenAIServer:
         """Warm the server's prefix cache; nothing is sent where that gains nothing."""
         parts = call.all_parts
         if parts and self.spec.prefix_reuse:
+            body = self._body(call, complete=False)
             try:
-                await self.connection.send(call.context, self._body(call, complete=False))
+                await self.connection.send(call.context, body)
             except NoChatTemplate as refused:
-                self._give_up_chat(refused)
+                self._give_up_chat(refused, body)
                 await self.connection.send(call.context, self._body(call, complete=False))
         instance = call.prefix.instance if call.prefix else 0
         return SequenceHandle(engine=self._name, instance=instance, parts=parts)
@@ -215,9 +216,9 @@ class OpenAIServer:
                         yield delta
                 return
             except NoChatTemplate as refused:
-                self._give_up_chat(refused)
+                self._give_up_chat(refused, body)
             except UnknownField as refused:
-                if not self._renames(refused):
+                if not self._renames(refused, body):
                     raise
             except NoTools as refused:
                 if tools is None:
@@ -225,15 +226,19 @@ class OpenAIServer:
                 self._refused.add(tools, refused, self.connection.server)
             except NoSchema as refused:
                 schema = call.decode.schema
-                if schema is None or schema in self._schemas:
+                held = "response_format" in body["extra_body"]
+                if schema is None or not held or "response_format" in self._more:
                     raise refused.instead from None
                 self._schemas.add(schema, refused, self.connection.server)
 
-    def _renames(self, refused: UnknownField) -> bool:
-        """Whether the longest answer is to be called otherwise from now on."""
-        if refused.field not in LIMITS or self._limit_field is not None:
+    def _renames(self, refused: UnknownField, body: Mapping[str, Any]) -> bool:
+        """Whether the longest answer is called otherwise from now on than in this request."""
+        if refused.field not in LIMITS or refused.field not in body:
             return False
-        self._limit_field = LIMITS[1 - LIMITS.index(refused.field)]
+        other = LIMITS[1 - LIMITS.index(refused.field)]
+        if self._limit_field not in (None, other):
+            return False
+        self._limit_field = other
         return True
 
     def _offers(self, call: Call) -> bool:
@@ -244,9 +249,10 @@ class OpenAIServer:
             return False
         return tools not in self._refused
 
-    def _give_up_chat(self, refused: NoChatTemplate) -> None:
-        """From now on complete texts; raises the refusal if that is not wanted."""
-        if self._api != "auto" or not self._chats:
+    def _give_up_chat(self, refused: NoChatTemplate, body: Mapping[str, Any]) -> None:
+        """From now on complete texts; raises the refusal if that is not wanted, or if the request
+        was one already."""
+        if self._api != "auto" or "messages" not in body:
             raise refused
         self._chats = False
 

@@ -28,7 +28,7 @@ from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.dialects import dialect_named
 from teola.sql.hints import NO_HINTS, SqlHints, read_hints
 from teola.sql.linking import Linker
-from teola.sql.lookup import SqlAddress, look_up
+from teola.sql.lookup import SERVERS, SqlAddress, look_up
 from teola.sql.postgres_catalogue import describe_postgres, plan_postgres
 from teola.sql.select_only import select_only
 from teola.sql.sql_children import children, mentioned
@@ -164,8 +164,16 @@ class SqlDatabase:
             # Its words are known before the first question.
             self._linker(self._hints_file).link("tables")
         except ToolError as error:
+            said = str(error)
+            if self._secret is not None and self._path is None:  # may be a DSN with a password
+                said = (
+                    f"what {self._secret} says cannot be opened: write a path, or "
+                    "postgresql://USER@HOST/DATABASE"
+                    if not where.startswith(SERVERS)
+                    else said
+                )
             raise EngineUnavailable(
-                f"database {self.spec.name!r}: {error}", retryable=False
+                f"database {self.spec.name!r}: {said}", retryable=False
             ) from None
 
     def close(self) -> None:
@@ -309,7 +317,7 @@ class SqlDatabase:
         """Of documents that are questions with SQL, which were kept for this database."""
         return f"text-to-sql {self.spec.name}"
 
-    def keeps(self, tenant: str) -> None:
+    def note_kept(self, tenant: str) -> None:
         """Note that an example was kept."""
         mark = self._kept_mark(tenant)
         mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -119,7 +119,7 @@ class SqlDatabases:
         keep = inputs.pop("keep", None)
         (result,) = opened.database.execute([request._replace(inputs=inputs)])
         if keep and isinstance(result, dict) and "error" not in result["result"]:
-            opened.database.keeps(request.context.tenant)
+            opened.database.note_kept(request.context.tenant)
             result["result"]["collection"] = opened.database.collection
         return result
 

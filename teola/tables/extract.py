@@ -95,9 +95,10 @@ def _satisfying(schema: Any) -> Extract:
         for start in starts[:100]:
             try:
                 value, _ = decoder.raw_decode(text, start)
-            except ValueError:
+                fits = validator.is_valid(value)
+            except (ValueError, RecursionError):  # "[[[[..." of a model that repeats itself
                 continue
-            if validator.is_valid(value):
+            if fits:
                 return json.dumps(value, ensure_ascii=False)
         return None
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from teola.tables.llm_call import LlmCall
 
-ROW: Final = "rid"
+ROW: Final = "teola_row"
 """Column of a Base with the row's position in its source, from 0."""
 
 

@@ -264,6 +264,9 @@ class _Asked:
     def go(self, sql: str, most: int | None = None) -> None:
         """Ask rows, the first `most`. Raises Stopped."""
         asker, spent = self.asker, self.asker.spent
+        left_s = spent.left_s()
+        if left_s == 0.0:
+            spent.check()
         cursor = asker.con.cursor()
         handle: RowsHandle | None = None
         stopped: Stopped | None = None
@@ -272,12 +275,15 @@ class _Asked:
                 RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call)),
                 self._rows(cursor, sql, most),
                 self.came.put,
-                deadline_s=spent.left_s(),
+                deadline_s=left_s,
             )
             try:
                 stopped = self._follow(handle)
             except KeyboardInterrupt:
                 stopped = Stopped("cancelled", "the query was cancelled")
+            except BaseException:  # such as a full disk: nobody will read what is asked
+                handle.cancel()
+                raise
             if stopped is not None:
                 handle.cancel()
             end = handle.result()
@@ -377,7 +383,8 @@ class _Asked:
         stage, spent, extract = self.stage, self.asker.spent, self.extract
         rows: list[StoredAnswer] = []
         for id, text, error, prompt, cached, generated in held:
-            value = extract(text) if text is not None else None
+            value = storable(extract(text)) if text is not None else None
+            error = storable(error)
             rows.append(StoredAnswer(self.keys.pop(id), value, error, prompt, cached, generated))
             failed = error is not None
             self.over += 1
@@ -391,6 +398,13 @@ class _Asked:
         self.asker.answers.add(self.operator.digest, rows)
         if self.asker.progress is not None:
             self.asker.progress(stage, self.todo, self.over, self.failures)
+
+
+def storable(text: str | None) -> str | None:
+    """A text that UTF-8 has: halves of a surrogate pair are joined, single ones replaced."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def ended(handle: RowsHandle) -> bool:

@@ -217,12 +217,12 @@ def test_a_refusal_is_told_and_not_repeated(reply: Reply, told: str) -> None:
 
 
 def test_a_service_in_trouble_is_asked_once_more() -> None:
-    service = scripted(Reply(503))
+    service = scripted(Reply(500))
     with World("Yes.", service).running():
         assert app.run(question=QUESTION).answer == FOUND
     assert len(service.seen) == 2
-    service = scripted(Reply(503), Reply(503))
-    assert "failed (503)" in failed(service)
+    service = scripted(Reply(500), Reply(500))
+    assert "failed (500)" in failed(service)
     assert len(service.seen) == 2
 
 

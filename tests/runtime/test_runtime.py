@@ -224,9 +224,7 @@ def test_a_batch_ends_with_what_its_listener_raises(runtime: Runtime) -> None:
         raise TimeoutError(f"nobody wants {position}")
 
     with pytest.raises(TimeoutError, match="nobody wants 0"):
-        app(runtime, component(str.upper, outputs="answer")).batch(
-            [{"question": "a"}], on_done=told
-        )
+        app(runtime).batch([{"question": "a"}], on_done=told)
 
 
 def test_a_batch_checks_all_before_it_starts_one(runtime: Runtime, model: Scripted) -> None:

@@ -168,9 +168,11 @@ class CriticalPath:
             self._asked, self._wake = now, inf
         if self._chosen:
             self._chosen = {}
-        if self._live == 1 and not slots.running and self._newest and self._newest.queued:
-            return self._only(self._newest, slots, now)
-        self._hurry(now)
+        self._hurry(now)  # first, so that nothing that is to come lies in the past
+        newest = self._newest
+        alone = self._live == 1 and not slots.running and newest is not None and newest.queued
+        if alone and newest and (newest.deadline == inf or _latest_start(newest) > now):
+            return self._only(newest, slots, now)
         for lane, heaps in self._open(slots):
             if self._under_way(heaps, slots):
                 return []

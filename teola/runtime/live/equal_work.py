@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from teola.engine import Hit
+from teola.errors import OutputError
 from teola.graph import DecodeParams
 from teola.graph.ops import DONE_ONCE
 from teola.runtime.live.kept_answers import SHARED_BYTES, KeptAnswer, KeptAnswers
@@ -58,7 +59,10 @@ class EqualWork:
             pieces: Iterator[str | None] = _prompt_pieces(query, i)
         else:
             pieces = _pieces(query.store.resolve(i))
-        told = [query.context.tenant, scope, *pieces]
+        try:
+            told = [query.context.tenant, scope, *pieces]
+        except OutputError:  # no text: whoever reads it says so
+            return None
         if None in told:
             return None
         if seconds:

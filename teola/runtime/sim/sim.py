@@ -63,6 +63,9 @@ from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
 from teola.schedule.row_run import RowRun, RowSpecs, windows
 
+MOST_LOOKS = 10_000
+"""After so many timers in a row that change nothing, nothing will: a queue looks again and again for
+the first token of a call that hangs and has nowhere else to go."""
 KINDS: Mapping[Op, EngineKind] = {
     **dict.fromkeys(PREFILLS | DECODES, EngineKind.LLM),
     Op.EMBEDDING: EngineKind.EMBEDDING,
@@ -276,8 +279,13 @@ class Sim(Driver[Query]):
         heap, idle = self._heap, self.idle
         if self._all_plans_known():
             self._check_names()
+        looks = 0
         with seldom_collecting():
             while heap and heap[0][0] <= until:
+                looks = looks + 1 if heap[0][2] == self._wake else 0
+                if looks > MOST_LOOKS:
+                    heap.clear()
+                    break
                 self.now = now = heap[0][0]
                 self.run_once(now)
                 while idle:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -205,9 +205,9 @@ def test_its_deadline_stands_still_while_it_waits(
     """So does that by which its works are ordered."""
     submit, deadlines = EngineQueue.submit, list[float]()
 
-    def noted(queue: EngineQueue, work: Work, now: float) -> None:
+    def noted(queue: EngineQueue, work: Work, now: float, out: Any = None) -> None:
         deadlines.append(work.deadline - work.began)
-        submit(queue, work, now)
+        submit(queue, work, now, out)
 
     monkeypatch.setattr(EngineQueue, "submit", noted)
     waiting = mail.run(topic="tides", deadline_s=0.4)

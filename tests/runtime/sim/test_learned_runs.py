@@ -32,7 +32,9 @@ class Watched(Sim):
         self.traces: list[Any] = []
 
     def set_timer(self, command: SetTimer, now: float) -> None:
-        self.timers.append(command)
+        overdue = self.core.queues[command.engine].overdue
+        if overdue is None or command.at != overdue.next_at():  # else it looks for late tokens
+            self.timers.append(command)
         super().set_timer(command, now)
 
     def begin(self, query: Query, now: float) -> None:
