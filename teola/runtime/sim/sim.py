@@ -64,8 +64,8 @@ from teola.schedule.plan import Plan
 from teola.schedule.row_run import RowRun, RowSpecs, windows
 
 MOST_LOOKS = 10_000
-"""After so many timers in a row that change nothing, nothing will: a queue looks again and again for
-the first token of a call that hangs and has nowhere else to go."""
+"""After so many timers in a row that change nothing, nothing will: a queue looks again and again
+for the first token of a call that hangs and has nowhere else to go."""
 KINDS: Mapping[Op, EngineKind] = {
     **dict.fromkeys(PREFILLS | DECODES, EngineKind.LLM),
     Op.EMBEDDING: EngineKind.EMBEDDING,
