@@ -13,7 +13,7 @@ from teola.cli.given import Engines
 from teola.config import Configuration
 from teola.errors import InputError
 from teola.query.job import Job
-from teola.query.journal.rows import Body
+from teola.query.journal.query_rows import Body
 from teola.query.spec import QuerySpec
 from teola.runtime.objectives import Objective, objective_left
 from tests.planted import catches, edited

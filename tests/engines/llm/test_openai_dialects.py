@@ -7,7 +7,8 @@ import pytest
 from teola import App, EngineConfig, Generate, Runtime
 from teola.errors import EngineError, InputError, QueryFailed, UnknownName
 from teola_engines.llm import OpenAIServer
-from teola_engines.openai.wire import MOST_SAID, UnknownField, sentence
+from teola_engines.openai.error_fields import MOST_SAID, sentence
+from teola_engines.openai.wire import UnknownField
 from tests.engines.llm.openai_calls import a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Says
 
