@@ -336,7 +336,7 @@ def _packed(job: Job) -> tuple[str, list[Path]]:
     """What a query asks, as the journal keeps it, and its files."""
     inputs = {
         name: collected(value).sources
-        if job.app.inputs[name] is Kind.DOCUMENTS and value is not None
+        if job.app.inputs.get(name) is Kind.DOCUMENTS and value is not None
         else value
         for name, value in job.given.items()
     }
