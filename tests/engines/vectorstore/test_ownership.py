@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from teola.errors import DocumentError, EngineError, EngineUnavailable
-from teola_engines.vectorstore import PgVector
+from teola_engines.vectorstore import PgVector, ownership
+from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, pieces, vectors
 
@@ -69,6 +70,34 @@ async def test_a_key_given_twice_is_owned_once(store: PgVector, corner: Corner) 
     assert claims[0].document == claims[2].document
     again = await corner.claim(store, key("a"))
     assert again[0].owned, "an owner does not wait for itself"
+
+
+@catches(
+    "parts-lose-one",
+    "of many documents that are claimed together the last of each part is left out",
+    edited("teola_engines.vectorstore.ownership:_parts", "i + WRITTEN_AT_ONCE]", "i + 1]"),
+)
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+async def test_many_are_claimed_and_taken_over_in_parts(
+    store: PgVector, corner: Corner, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(ownership, "WRITTEN_AT_ONCE", 2)
+    monkeypatch.setattr(ownership, "FEW", 3)
+    keys = [key(f"{n}", of=n) for n in range(count)]
+    claims = await corner.claim(store, *keys, keys[0], owner="gone")
+    assert [claim.owned for claim in claims] == [True] * count + [False]
+    assert len({claim.document for claim in claims}) == count
+    del store._started.ownership._held["gone"]  # it was not given up in order
+    taken = await corner.claim(store, *reversed(keys), owner="next")
+    assert [claim.document for claim in taken] == [c.document for c in reversed(claims[:count])]
+    assert all(claim.owned for claim in taken)
+    for n, claim in enumerate(reversed(taken)):
+        await store.expect("next", {claim.document: 1})
+        chunks = pieces(claim.document, 1, f"{n}")
+        (result,) = await store.execute([corner.ingestion(chunks, vectors(1))])
+        assert not isinstance(result, Exception), result
+    found = await store.documents(corner.tenant, corner.collection)
+    assert {one["name"]: one["metadata"] for one in found} == {k.name: k.metadata for k in keys}
 
 
 async def test_others_wait_until_the_document_is_there(
