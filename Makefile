@@ -21,7 +21,7 @@ endif
 
 TORCH := torch==2.13.0
 FROM_TORCH_INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-EXTRAS := documents,local,haystack,langchain,llama-index,mcp,sql,ray,server,bench,dev
+EXTRAS := documents,local,haystack,langchain,llama-index,mcp,sql,tables,ray,server,bench,dev
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed

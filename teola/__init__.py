@@ -33,6 +33,7 @@ if _typing.TYPE_CHECKING:
         Search,
         Sql,
         WebSearch,
+        Write,
         component,
     )
     from teola.workflow.inputs import Input
@@ -65,6 +66,7 @@ __all__ = [
     "TeolaError",
     "Token",
     "WebSearch",
+    "Write",
     "component",
     "register",
     "unregister",

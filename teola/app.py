@@ -35,12 +35,15 @@ class App(Application):
 
     name: as users type it. template: components joined by `>>`. inputs: name -> kind ("text",
     "texts", "documents", "any"), or an Input, which may have a default. outputs: name -> name in
-    the template. passes: which optimisation passes run ("all", "none", "a,b"). runtime: where it
-    runs; by default one shared by all. version: yours; queries that outlive their server are taken
-    over by the same one only. on_unknown: what happens to such a query where it is not known
-    whether a function that may change the world has ended: people are asked, or it fails. Raises
-    TemplateError where the template cannot run, and UnknownName where the runtime has not an engine
-    that it names.
+    the template. finish_by_s: seconds by which an answer is wanted, the objective of queries that
+    state none (docs/scheduling.md). passes: which optimisation passes run ("all", "none", "a,b").
+    runtime: where it runs; by default one shared by all. version: yours; queries that outlive their
+    server are taken over by the same one only. on_unknown: what happens to such a query where it is
+    not known whether a function that may change the world has ended: people are asked, or it fails.
+    shares_answers: calls of LLMs that are equal to the last parameter, at temperature 0, are made
+    once for all queries of a tenant, while one is under way and for `shares_answers_s` seconds
+    after it (within a query they always are). Raises TemplateError where the template cannot run,
+    and UnknownName where the runtime has not an engine that it names.
     """
 
     # --- running --------------------------------------------------------------------------
@@ -50,16 +53,20 @@ class App(Application):
         """Answer one query; inputs by keyword or as a mapping.
 
         overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
-        {"top_k": 4}}. deadline_s: seconds until it is given up. tenant: whose documents it sees.
-        session: a name of the tenant's for what this query is a turn of, such as a conversation,
-        by which routing policies know what comes back (docs/routing.md).
+        {"top_k": 4}}. deadline_s: seconds until it is given up. finish_by_s: seconds by which its
+        answer is wanted, its objective (docs/scheduling.md); nothing is given up then. tenant:
+        whose documents it sees. session: a name of the tenant's for what this query is a turn of,
+        such as a conversation, by which routing policies know what comes back (docs/routing.md).
+        most_tokens, most_cost: that all its calls of LLMs may take, with those of its parts, its
+        agents and the queries inside it (docs/agents.md#one-budget); what finds no room any more
+        is left out, and the result `partial`. most_cost needs `prices` of the Runtime.
         secrets: by name, for its tools only (`ToolContext.secret`); they are never written down.
         on_ask: answers what it asks people (docs/people-in-the-loop.md), in another thread or, if
         it is async, on the runtime's loop; without it the result of a query that waits has the
-        state `waiting` and what it `asks`, and `resume` goes on.
-        Called in a component, it is a part of the query around it: it shares that one's runtime
-        (unless the app has its own), tenant and time, and ends with it. Raises InputError before
-        anything starts, and QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
+        state `waiting` and what it `asks`, and `resume` goes on. Called in a component, it is a
+        part of the query around it: it shares that one's runtime (unless the app has its own),
+        tenant and time, and ends with it. Raises InputError before anything starts, and
+        QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
         return ways.wait(self, asked)
 
@@ -101,19 +108,22 @@ class App(Application):
         overrides: Overrides | None = None,
         passes: Passes = None,
         deadline_s: float = DEADLINE_S,
+        finish_by_s: float | None = None,
         tenant: str | None = None,
+        most_tokens: int | None = None,
+        most_cost: float | None = None,
         on_done: Callable[[int, Result], None] | None = None,
     ) -> list[Result]:
         """Answer many queries at once; they share the engines' batches.
 
         One result for each, in order; a query that failed has its `state` and `error` there. Every
-        query's inputs are checked before the first one starts. on_done: called (in another thread)
-        with the position and result of each query as it ends.
+        query's inputs are checked before the first one starts. most_tokens, most_cost: as of `run`,
+        for each query. on_done: called (in another thread) with the position and result of each
+        query as it ends.
         """
-        jobs = [
-            ways.job_of(self, QuerySpec(dict(q), overrides or {}, passes, deadline_s, tenant))
-            for q in queries
-        ]
+        how = overrides or {}, passes, deadline_s, tenant
+        most: Any = {"most_tokens": most_tokens, "most_cost": most_cost, "finish_by_s": finish_by_s}
+        jobs = [ways.job_of(self, QuerySpec(dict(q), *how, **most)) for q in queries]
         return ways.wait_for_all(jobs, on_done)
 
     @parameters_of(run_call)
@@ -166,7 +176,8 @@ class App(Application):
         if analyze:
             ask = QuerySpec(given, overrides or {}, passes, tenant="default")
             job = self.job(ask, profile=chosen)
-            return Explanation.of_run(chosen, runtime.start(job.run()).result().checked())
+            result = runtime.start(job.run()).result().checked()
+            return Explanation.of_run(chosen, result, runtime.price_of)
         sizes = self._list_sizes(given)
         if given.get("documents") is not None:
             sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
@@ -177,7 +188,7 @@ class App(Application):
             debug=True,
             absent=lacks,
         )
-        return Explanation(self.name, optimised, chosen)
+        return Explanation(self.name, optimised, chosen, price_of=runtime.price_of)
 
     def simulate(
         self,

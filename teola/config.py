@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,10 +18,14 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from teola.errors import InputError, UnknownName
-from teola.policies import batching, routing
+from teola.policies.pairing import pair
+from teola.price import Price
 from teola.profile import load as load_profile
-from teola.runtime.engines import DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.runtime.day_accounts import DayBudget
+from teola.runtime.engines import DATABASES, DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.kept_values import KeepValues
+from teola.runtime.tuning.live_tuning import check_tuner
 from teola.tools.mcp_server import ToolServer
 from teola.tools.offered import MOST_CHARACTERS, MOST_TOOLS
 from teola.tools.tool_table import ToolTable
@@ -110,6 +115,11 @@ class ServerTable(_Table):
         description="How much of what primitives read and gave is kept with a query, in memory: "
         "off; small, 2 KiB of each value; all, 64 KiB; 8 MiB a query.",
     )
+    log_provider_messages: bool = Field(
+        default=False,
+        description="Whether the log of a query that failed has what a model's server said of it "
+        "in words, which may quote prompts.",
+    )
     own_calls_s: float = Field(
         default=OWN_CALLS_S,
         gt=0,
@@ -169,6 +179,11 @@ class PoliciesTable(_Table):
         description="Latency profile: a name or a file; else what engines declare, "
         "until it is learned.",
     )
+    slo_scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=SLO_SCALE,
+        description="Objective of queries that have none, in times what their primitives take one "
+        "after another.",
+    )
     learn: bool | str = Field(
         default=True,
         description="Whether to learn how long engines take and how much components write. true "
@@ -202,10 +217,25 @@ class EngineTable(_Table):
     routing_options: dict[str, Any] = Field(
         default_factory=dict, description="Options of that policy."
     )
+    tuner: dict[str, Any] | bool | None = Field(
+        default=None,
+        description="Whether an option of its policies is tuned by replaying what came lately: "
+        "true, or options of the tuner (docs/scheduling.md).",
+    )
     probe: bool | None = Field(
         default=None,
         description="Whether it is measured when it starts, if nothing is remembered of it; else "
         "only if it runs on this machine, since calls of servers by URL cost money.",
+    )
+    overdue: float | None = Field(
+        default=None,
+        description="Of language models: a call without a first token is ended there and goes "
+        "elsewhere after so many times what was expected; else 8, and once 50 have come twice "
+        "what one in a hundred needs.",
+    )
+    overdue_s: float | None = Field(
+        default=None,
+        description="Not before so many seconds; else 5, or 60 where no time is known.",
     )
 
 
@@ -215,6 +245,16 @@ class DatabaseTable(_Table):
     path: str | None = Field(default=None, description="File of SQLite or DuckDB.")
     secret: str | None = Field(
         default=None, description="Environment variable that has a path or a DSN of PostgreSQL."
+    )
+    dialect: str | None = Field(
+        default=None, description="That it has to be: sqlite, postgres or duckdb; else as found."
+    )
+    hints: str | None = Field(
+        default=None, description="File (YAML) with what people know of it; see text-to-sql."
+    )
+    examples: bool | None = Field(
+        default=None,
+        description="Look for questions that were kept for it; else once one was kept here.",
     )
     private: list[str] = Field(
         default_factory=list, description="Columns that are never read, as table.column."
@@ -238,10 +278,37 @@ class DatabaseTable(_Table):
 
     def engine(self) -> EngineConfig:
         """The engine that reads it. Raises InputError."""
+        return EngineConfig("sql", self.engine_options)
+
+    @property
+    def engine_options(self) -> dict[str, Any]:
+        """Options of that engine."""
         own = {
             key: value for key, value in self if key != "options" and value not in (None, [], {})
         }
-        return EngineConfig("sql", {**own, **self.options})
+        return {**own, **self.options}
+
+
+class PriceTable(_Table):
+    """What a model's tokens cost, for a million of them, in any currency."""
+
+    prompt: float = Field(ge=0, allow_inf_nan=False, description="Of prompts.")
+    answer: float = Field(ge=0, allow_inf_nan=False, description="Of what is generated.")
+    cached: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="Of tokens of prompts that its server had in its cache; else as `prompt`.",
+    )
+
+
+class BudgetTable(_Table):
+    """What one application may take in a day, over all of its queries."""
+
+    tokens_a_day: int | None = Field(default=None, ge=1, description="Of prompts and answers.")
+    cost_a_day: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="In money, by `prices`."
+    )
 
 
 class Configuration(_Table):
@@ -260,6 +327,31 @@ class Configuration(_Table):
     engines: dict[str, EngineTable] = Field(default_factory=dict)
     databases: dict[str, DatabaseTable] = Field(default_factory=dict)
     tools: dict[str, ToolTable] = Field(default_factory=dict)
+    objectives: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        default_factory=dict,
+        description="By application, seconds by which answers are wanted; none is given up then.",
+    )
+    prices: dict[str, PriceTable] = Field(
+        default_factory=dict,
+        description="Of models, by the names that their servers have for them.",
+    )
+    budgets: dict[str, BudgetTable] = Field(
+        default_factory=dict, description="Of applications, by their names."
+    )
+
+    def model_prices(self) -> dict[str, Price]:
+        """All prices, by model."""
+        return {
+            name: Price(table.prompt, table.answer, table.cached)
+            for name, table in self.prices.items()
+        }
+
+    def day_budgets(self) -> dict[str, DayBudget]:
+        """All budgets, by application."""
+        return {
+            name: DayBudget(table.tokens_a_day, table.cost_a_day)
+            for name, table in self.budgets.items()
+        }
 
     def tool_servers(self) -> dict[str, ToolServer]:
         """All of them. Raises InputError."""
@@ -291,6 +383,9 @@ class Configuration(_Table):
             except InputError as error:
                 raise InputError(f"database {name!r}: {error}") from None
         rest = {name: config for name, config in base.items() if name not in found}
+        if self.databases and (known := rest.get(DATABASES)) is not None:
+            named = {name: table.engine_options for name, table in self.databases.items()}
+            rest[DATABASES] = replace(known, options={**known.options, "named": named})
         policies = self.policies
         return {**with_policies(rest, policies.batching, policies.routing), **found}
 
@@ -303,9 +398,9 @@ class Configuration(_Table):
         if self.server.keys:
             configs = fair_to_tenants(configs, self.server.tenant_weights)
         for name, config in configs.items():
-            batching.make(config.batching, **config.batching_options)
-            routing.make(config.routing, **config.routing_options)
+            pair(config.batching, config.batching_options, config.routing, config.routing_options)
             config.check(name)
+            check_tuner(name, config)
 
 
 def read(path: Path) -> Configuration:
@@ -364,6 +459,8 @@ _NAMED: Final[Mapping[str, type[BaseModel]]] = {
     "engines": EngineTable,
     "databases": DatabaseTable,
     "tools": ToolTable,
+    "prices": PriceTable,
+    "budgets": BudgetTable,
 }
 """Of which there is a table for each name."""
 
@@ -416,6 +513,8 @@ max_client_tool_characters = 65536
 # How much of what primitives read and gave is kept in memory with a query, for people who look at
 # it later: "off", "small" (2 KiB of each value) or "all" (64 KiB); 8 MiB a query.
 keep_values = "small"
+# What model servers say in words is told to whoever asked, and not logged: it may quote prompts.
+log_provider_messages = false
 # What agents did beside calls that they left to their clients is kept so long, in seconds since its
 # last use; of one tenant for so many answers, with so many bytes in all.
 own_calls_s = 3600
@@ -443,6 +542,8 @@ journal_days = 7
 # batching = "critical_path"
 # routing = "least_loaded"
 # profile = "paper-13b"
+# When answers are wanted of queries that do not say so: in times what their primitives take.
+slo_scale = 5
 # How long engines take and how much components write is learned, and kept in the folder "learned"
 # with the data of the embedded server; false: not at all; a text: in that folder.
 learn = true
@@ -477,6 +578,11 @@ learn = true
 # path = "harbour.db"
 # private = ["crew.email"]
 #
+# By application, seconds by which answers are wanted; nothing is given up then.
+#
+# [objectives]
+# advanced-rag = 20
+
 # One table for each server of tools (MCP), by the name under which agents ask for it. Its tools are
 # taken to change the world but for those that are called pure.
 #
@@ -488,4 +594,20 @@ learn = true
 # url = "https://tickets.example.org/mcp"
 # headers = { Authorization = "Bearer ${TICKETS_KEY}" }
 # approval = ["delete_ticket"]
+#
+# What a million tokens of a model cost, in any currency, by the name that its server has for it (of
+# a model without a name: by its engine). No prices are shipped. Without `cached`, tokens of prompts
+# that the server had in its cache cost as much as others.
+#
+# [prices."gpt-4o-mini"]
+# prompt = 0.15
+# cached = 0.075
+# answer = 0.6
+#
+# What an application may take in a day (of UTC), over all of its queries. Keys have budgets, too:
+# `teola keys create NAME --tokens-a-day N`.
+#
+# [budgets.advanced-rag]
+# tokens_a_day = 5000000
+# cost_a_day = 10
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from math import sqrt
 from typing import Final
 
@@ -27,6 +27,13 @@ class Cost:
     def seconds(self, items: float, tokens: float) -> float:
         """Time of one batch of `items` with `tokens` tokens in all."""
         return self.base_s + self.per_item_s * items + self.per_token_s * tokens
+
+    def times(self, factor: float) -> Cost:
+        """Of one that takes so many times as long."""
+        base, items, tokens = self.base_s, self.per_item_s, self.per_token_s
+        return replace(
+            self, base_s=factor * base, per_item_s=factor * items, per_token_s=factor * tokens
+        )
 
     def max_efficient(self, limit: int) -> int:
         """The batch size past which throughput gains less than 5 % by doubling, at most `limit`.
@@ -73,6 +80,10 @@ class StepTime:
             per_token_s=prefill.per_token_s,
             prefill_s=prefill.base_s + prefill.per_item_s - decode.base_s,
         )
+
+    def times(self, factor: float) -> StepTime:
+        """Of one that takes so many times as long."""
+        return StepTime(*(factor * value for value in astuple(self)))
 
     def seconds(
         self,

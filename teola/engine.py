@@ -470,6 +470,14 @@ class CallsServer(Protocol):
 
 
 @runtime_checkable
+class RetriesEmpty(Protocol):
+    """A language model whose empty answers may be no answers."""
+
+    retries_empty: bool
+    """Whether one is asked for once more."""
+
+
+@runtime_checkable
 class TellsPrefixes(Protocol):
     """A language model that tells what its prefix cache keeps."""
 

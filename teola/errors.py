@@ -12,6 +12,7 @@
     │   │   ├── EngineAway              its server, which others run, is not there now
     │   │   └── ToolLost                a tool's server was lost while it worked on a call
     │   ├── EngineBusy                  its server takes no more calls now
+    │   ├── BudgetSpent                 not asked: what the query may take is spent
     │   └── OutputError                 it answered, but not in the form that was asked for
     ├── ToolError                       a tool refuses, for a reason that its model is to read
     ├── QueryError                      how a query ended, when not with an answer
@@ -61,8 +62,11 @@ class TeolaError(Exception):
 
 
 def reason_of(error: Exception) -> str:
-    """Why something failed; errors that are not ours are named by their type."""
+    """Why something failed, for whoever asked; errors that are not ours are named by their type.
+    What a server said in words is part of it, and not of `str(error)`: logs have no use for it."""
     reason, name = whole(error), type(error).__name__
+    if isinstance(error, EngineError) and error.said:
+        return f"{reason}; it says: {error.said}"
     return reason if isinstance(error, TeolaError) or reason == name else f"{name}: {reason}"
 
 
@@ -118,7 +122,10 @@ class GraphError(TeolaError):
 
 
 class EngineError(TeolaError, RuntimeError):
-    """An engine failed. `retryable`: another instance or a later try may succeed."""
+    """An engine failed. `retryable`: another instance or a later try may succeed. said: what its
+    server says of that in words, for whoever asked."""
+
+    said: str = ""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -144,6 +151,10 @@ class EngineBusy(EngineError):
     def __init__(self, message: str, *, after_s: float | None = None) -> None:
         super().__init__(message, retryable=True)
         self.after_s = after_s
+
+
+class BudgetSpent(EngineError):
+    """An engine was not asked, because what the query may take is spent or reserved."""
 
 
 class ToolLost(EngineUnavailable):
@@ -174,6 +185,21 @@ class QueryFailed(QueryError):
     """A primitive failed and the retries that the rules allow were used up; `component`: whose."""
 
     component: str | None = None
+
+    @property
+    def usage(self) -> Any:
+        """What the query took until then (see Result.usage); None where no query came of it."""
+        return None if self.result is None else self.result.usage
+
+    @property
+    def steps(self) -> list[Any]:
+        """What its agents did until then."""
+        return [] if self.result is None else self.result.steps
+
+    @property
+    def ran(self) -> list[str]:
+        """Ids of what engines had done of it by then."""
+        return [] if self.result is None else self.result.ran
 
 
 class CodeChanged(QueryError):

@@ -13,10 +13,12 @@ from teola.explain_parts import grown
 from teola.graph import Graph, Op, Primitive, render
 from teola.graph.graph_table import to_text
 from teola.passes import Optimised
-from teola.passes.estimate import seconds
+from teola.passes.estimate import seconds, timed
+from teola.passes.expense import Expenses, PriceOf, expenses
 from teola.passes.origins import origins
 from teola.passes.timetable import timetable
 from teola.policies.reason import ONLY_ONE
+from teola.price import Price
 from teola.profile import Profile
 from teola.query.result import Result
 from teola.runtime.observe.placements import Placement, placements
@@ -26,35 +28,49 @@ UNKNOWN: Final = (
     "   (learned from the first queries; --profile paper-13b borrows those of a testbed)"
 )
 NOT_KNOWN: Final = "not known yet"
+NO_PRICE: Final = "not known (a model has no price)"
 MEASURED: Final = "not known before; measured in this run"
 COLUMNS: Final = 80
 """Width of reasons, at most."""
 HANGING: Final = " " * 5
 
 
+def unpriced(engine: str) -> Price | None:
+    """Where no price is known."""
+    return None
+
+
 @dataclass(frozen=True)
 class Explanation:
     """p-graph and e-graph of one query under a profile; `result` if it was run as well, as that
-    e-graph."""
+    e-graph. price_of: of the models of its engines."""
 
     app: str
     optimised: Optimised
     profile: Profile
     result: Result | None = None
+    price_of: PriceOf = unpriced
 
     @classmethod
-    def of_run(cls, profile: Profile, result: Result) -> Self:
+    def of_run(cls, profile: Profile, result: Result, price_of: PriceOf = unpriced) -> Self:
         """Of a query that was run, with the graphs that ran."""
         plan = result.trace.plan if result.trace else None
         optimised = plan.optimised if plan else None
         assert optimised is not None
-        return cls(result.app, optimised, profile, result)
+        return cls(result.app, optimised, profile, result, price_of)
+
+    @property
+    def expenses(self) -> Expenses:
+        """Tokens and cost of its calls of LLMs, parts included: low, expected, high."""
+        return expenses(self.optimised.e_graph, self.profile, self.price_of)
 
     def to_json(self) -> dict[str, Any]:
         """{"app", "profile", "times", "p_graph", "e_graph", "rewrites", "critical_path_s",
-        "grows"}, and "measured" if it was run. times: where those of each engine come from; as long
-        as one of them is not known, neither is a critical path (null). grows: components that add
-        parts while they run; how many is not known before, so there is no critical path either."""
+        "grows", "expenses"}, and "measured" if it was run. times: where those of each engine come
+        from; as long as one of them is not known, neither is a critical path (null). grows:
+        components that add parts while they run, which count as often as they are expected to.
+        expenses: {"low", "expected", "high"}, each {"prompt_tokens", "cached_tokens",
+        "completion_tokens", "calls", "cost"} (cost: null where a price is not known)."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
         found: dict[str, Any] = {
             "app": self.app,
@@ -76,6 +92,7 @@ class Explanation:
                 "e_graph": self._length_s(after),
             },
             "grows": self._grows(),
+            "expenses": self.expenses.to_json(),
         }
         if self.result is not None:
             found["measured"] = self._measured_json()
@@ -99,6 +116,7 @@ class Explanation:
             [*self._folded([self._head("p-graph", before)], width), self._p_table(width)],
             [*self._folded([self._head("e-graph", after)], width), self._e_table(width)],
             self._folded(["where the times come from", *self._source_lines()], width),
+            self._folded(self._expense_lines(), width),
             self._folded(["what the passes did", *self._decisions()], width),
         ]
         if parts := self._parts(width):
@@ -163,6 +181,26 @@ class Explanation:
         trace = self.result.trace if self.result else None
         return MeasuredGraph.of(trace, self.optimised.e_graph) if trace is not None else None
 
+    def _expense_lines(self) -> list[str]:
+        """What its calls of LLMs take, if it makes any."""
+        found = self.expenses
+        if not found.high.calls:
+            return []
+        lines = ["tokens and cost of calls of LLMs: low, expected, high"]
+        for what in ("prompt", "cached", "answer"):
+            told = (f"{getattr(one, what):,.0f}" for one in found)
+            lines.append(f"   {what} tokens: {', '.join(told)}")
+        costs = (NO_PRICE if one.cost is None else f"{one.cost:.6g}" for one in found)
+        lines.append(f"   cost: {', '.join(dict.fromkeys(costs))}")
+        if self.result is not None:
+            usage = self.result.usage
+            cost = "" if usage.cost is None else f", cost {usage.cost:.6g}"
+            lines.append(
+                f"   measured: {usage.prompt_tokens:,} prompt tokens, {usage.cached_tokens:,} of "
+                f"them cached, {usage.completion_tokens:,} answer tokens{cost}"
+            )
+        return lines
+
     def _source_lines(self) -> list[str]:
         engines = self._sources().items()
         if self.result is not None:
@@ -190,15 +228,17 @@ class Explanation:
         return list(dict.fromkeys(grown))
 
     def _length_s(self, graph: Graph) -> float | None:
-        if self._grows() or not self._all_known(graph):
+        if not self._all_known(graph) or not timed(graph, self.profile):
             return None
         return timetable(graph, self.profile).length_s
 
     def _length(self, graph: Graph) -> str:
-        if grows := self._grows():
-            return f"not known before it runs: {', '.join(grows)} adds to it"
         length = self._length_s(graph)
-        return NOT_KNOWN if length is None else f"{length:.3f} s (estimate)"
+        if length is None:
+            return NOT_KNOWN
+        grows = self._grows()
+        about = f", with what {', '.join(grows)} is expected to add" if grows else ""
+        return f"{length:.3f} s (estimate{about})"
 
     def _estimates(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
         """Nothing of a query that was run of which nothing was known before."""

@@ -13,7 +13,7 @@ from typing import Literal
 from teola.errors import MissingExtra
 
 Extra = Literal[
-    "haystack", "langchain", "llama-index", "local", "mcp", "ray", "server", "sql", "vllm"
+    "haystack", "langchain", "llama-index", "local", "mcp", "ray", "server", "sql", "tables", "vllm"
 ]
 
 

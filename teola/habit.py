@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+MOST_TURNS: Final = 64
+"""Turns that are told apart; those after them are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +20,9 @@ class Habit:
     output: generated tokens for each one that was planned; output_p90: in the longest tenth.
     seconds: what a function of its own takes (None: it is no function).
     branches: how often a Condition took each branch.
+    turns: of a component that grows: `turns[k]` is how often a run of it had at least k turns (an
+        Each: items), for k from 0, which all runs had, to MOST_TURNS; the last entry behind that
+        counts the turns after these, of all runs together. (): none has ended.
     """
 
     calls: int = 0
@@ -26,6 +32,15 @@ class Habit:
     output_p90: float = 1.0
     seconds: float | None = None
     branches: Mapping[str, int] = field(default_factory=dict)
+    turns: Sequence[int] = ()
+
+    def turns_after(self, k: int) -> float | None:
+        """How many turns are to be expected after turn `k` (0: in all), the mean of what followed
+        in the runs that had `k`; None if there was none."""
+        k = min(k, MOST_TURNS)
+        if len(self.turns) <= k or not self.turns[k]:
+            return None
+        return sum(self.turns[k + 1 :]) / self.turns[k]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; `Habit(**values)` reads it back."""

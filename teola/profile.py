@@ -13,7 +13,7 @@ are marked in docs/benchmarks.md). `published("llama-8b-h100")` has an LLM of to
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -30,6 +30,25 @@ FORMAT_VERSION: Final = 2
 """Version 1, with two costs for an LLM (of a prefill batch, of a decoding step), is read too."""
 
 
+DIFFER: Final = 1.2
+"""Instances of which none takes so many times as long as another are alike."""
+
+
+def unlike(seconds: Sequence[float]) -> bool:
+    """Whether one instance is so much slower than another that work should go by that. seconds: of
+    typical work on each (0: not known)."""
+    least = min(seconds, default=0.0)
+    return least > 0 and max(seconds) > DIFFER * least
+
+
+def weights_of(profiles: Sequence[EngineProfile]) -> list[float]:
+    """What instances are compared by: how slow they are found to be, else seconds of typical
+    work."""
+    if any(one.slowness is not None for one in profiles):
+        return [1.0 if one.slowness is None else one.slowness for one in profiles]
+    return [one.typical_s for one in profiles]
+
+
 @dataclass(frozen=True)
 class EngineProfile:
     """One engine: costs by op (an LLM: of a `step`), and its limits.
@@ -37,12 +56,13 @@ class EngineProfile:
     max_batch: items of one batch (an LLM: prompt tokens of one step). max_efficient: where it is
     known without a cost, else it is derived. instances: how many the profile assumes. kv_blocks:
     what an LLM's KV memory holds, in blocks of `block_tokens` tokens (None: without bound); host:
-    of a tier below, for what is evicted, with what bringing one back takes (its bytes by the
-    link's bandwidth) and each step with any (swap). window: of an LLM (None: not known). pool:
-    profiles of unequal instances, in order; those that it does not reach are as the engine.
-    crowding: how much longer its work takes for each other instance, of any engine, that works at
-    the same time, because they share processors (0.25: with two others half as long again). source:
-    where the times come from, for `explain`.
+    of a tier below, for what is evicted, with what bringing one back takes (its bytes by the link's
+    bandwidth) and each step with any (swap). window: of an LLM (None: not known). pool: profiles of
+    unequal instances, in order; those that it does not reach are as the engine. slowness: how many
+    times as long as on average of its engine an instance takes, where that is known. crowding: how
+    much longer its work takes for each other instance, of any engine, that works at the same time,
+    because they share processors (0.25: with two others half as long again). source: where the
+    times come from, for `explain`.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -61,6 +81,7 @@ class EngineProfile:
     window: int | None = None
     max_efficient: int | None = None
     pool: tuple[EngineProfile, ...] = ()
+    slowness: float | None = None
     crowding: float = 0.0
     source: str = field(default="", compare=False)
 
@@ -68,6 +89,23 @@ class EngineProfile:
     def timed(self) -> bool:
         """Whether it knows times at all."""
         return bool(self.costs) or self.step != UNTIMED
+
+    @property
+    def typical_s(self) -> float:
+        """Seconds that typical work takes alone: a call with a prompt of 512 tokens and an answer
+        of 128, or 16 items of each op. 0 where no time is known."""
+        if self.step != UNTIMED:
+            return self.step.prefill(512) + 128 * self.step.seconds(1, 576)
+        return sum(cost.seconds(16, 16 * cost.item_tokens) for cost in self.costs.values())
+
+    def slowed(self, factor: float, limits: EngineProfile) -> EngineProfile:
+        """What an instance with these limits takes that is so much slower than this."""
+        costs = {op: cost.times(factor) for op, cost in self.costs.items()}
+        step = self.step.times(factor)
+        return replace(
+            limits, costs=costs, step=step, slowness=factor, crowding=self.crowding,
+            source=self.source,
+        )  # fmt: skip
 
     def of(self, instance: int) -> EngineProfile:
         """The profile of one instance."""
@@ -270,7 +308,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
 
 def _written(engine: EngineProfile) -> dict[str, Any]:
     entry = asdict(replace(engine, pool=()))
-    del entry["pool"], entry["source"]
+    del entry["pool"], entry["source"], entry["slowness"]
     entry["costs"] = {op.value: asdict(cost) for op, cost in engine.costs.items()}
     return {**entry, "pool": [_written(one) for one in engine.pool]} if engine.pool else entry
 

@@ -116,7 +116,7 @@ class RecordingCore(Core):
     def add(self, run: Run) -> None:
         assert isinstance(run, GraphRun)
         self.log.plans[run.id] = run.plan
-        about = (run.id, run.asker, run.behind_s)
+        about = (run.id, run.asker, run.admitted, run.deadline, run.behind_s, run.longer_s)
         self.log.calls.append(("add", about, run.began, []))
         super().add(run)
         story = self.log.story
@@ -230,8 +230,10 @@ def replayed(log: Log, queues: Mapping[str, EngineQueue]) -> list[list[Command]]
     found: list[list[Command]] = []
     for what, given, now, _ in log.calls:
         if what == "add":
-            id, asker, behind_s = given
-            core.add(GraphRun(id, log.plans[id], asker, began=now, behind_s=behind_s))
+            id, asker, admitted, deadline, behind_s, longer_s = given
+            plan = log.plans[id]
+            at = {"admitted": admitted, "behind_s": behind_s, "longer_s": longer_s}
+            core.add(GraphRun(id, plan, asker, began=now, deadline=deadline, **at))
             found.append([])
         elif what == "tell":
             found.append(list(core.tell(given[0], given[1], now)))
@@ -249,6 +251,7 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
         [instance.limits for instance in queue.instances],
         batching_policies.make(batching),
         routing_policies.make(routing),
+        list(queue.placing.profiles),
     )
     found.overdue = Overdue() if queue.overdue is not None else None
     return found
@@ -280,6 +283,7 @@ def work(seq: int = 0, **given: Any) -> Work:
             "seq": seq,
             "asker": Asker(**who, admitted=began),
             "began": began,
+            "admitted": began,
             **given,
         }
     )

@@ -35,7 +35,7 @@ def test_run_prints_json(teola: CommandLine, page: Path) -> None:
     ended = teola("run", "advanced-rag", "-i", QUESTION, "-i", f"documents={page}", "--json")
     assert (ended.code, ended.err) == (0, "")
     found = ended.json
-    fields = {"app", "query_id", "state", "outputs", "latency_s", "primitives", "notices"}
+    fields = {"app", "query_id", "state", "outputs", "latency_s", "primitives", "notices", "usage"}
     assert set(found) == fields
     assert (found["app"], found["state"]) == ("advanced-rag", "ok")
     assert STATEMENT in found["outputs"]["answer"]

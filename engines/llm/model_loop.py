@@ -28,7 +28,7 @@ from .local_tokens import TextStream
 if TYPE_CHECKING:
     import torch
 
-    from .paged_model import PagedModel, Row
+    from .paged_model import BatchRow, PagedModel
 
 JobOutcome = Delta | EngineError
 
@@ -224,28 +224,28 @@ class ModelLoop:
 
     def _compute(self, step: Step, decodes: Sequence[TokenSequence]) -> dict[int, int]:
         """Run the step; the next token of each job that generates one, by its id."""
-        from .paged_model import Row
+        from .paged_model import BatchRow
 
         if step.swaps:
             self._paged.swap(step.swaps)
         jobs: list[ModelJob | None] = []  # None: its prompt goes on
-        rows: list[Row] = []
+        rows: list[BatchRow] = []
         for sequence in decodes:
             job = self._jobs[_number(sequence)]
             past = len(job.ids) + len(job.produced) - 1
-            rows.append(Row(job.produced[-1:], past, _blocks(sequence)))
+            rows.append(BatchRow(job.produced[-1:], past, _blocks(sequence)))
             jobs.append(job)
         for sequence, chunk in step.prefills:
             if not chunk:
                 continue  # all of a prefix was in the cache
             job, past = self._jobs[_number(sequence)], sequence.computed
-            rows.append(Row(job.ids[past : past + chunk], past, _blocks(sequence)))
+            rows.append(BatchRow(job.ids[past : past + chunk], past, _blocks(sequence)))
             jobs.append(job if past + chunk == sequence.prompt else None)
         if not rows:
             return {}
         return self._sample(jobs, rows)
 
-    def _sample(self, jobs: Sequence[ModelJob | None], rows: Sequence[Row]) -> dict[int, int]:
+    def _sample(self, jobs: Sequence[ModelJob | None], rows: Sequence[BatchRow]) -> dict[int, int]:
         import torch
 
         logits = self._paged.forward(rows)

@@ -11,7 +11,7 @@ Nothing is retried here: whether a failed call may be repeated is the scheduler'
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
@@ -34,27 +34,36 @@ from teola.graph.ops import DECODES, PREFILLS
 from ..openai import probe
 from ..openai.calls import CallsText
 from ..openai.connection import Connection
-from ..openai.wire import NoChatTemplate, NoTools
+from ..openai.wire import NoChatTemplate, NoSchema, NoTools, UnknownField
 from . import block_keys, chat_prompt
 from .dynamo_hints import Hints
-from .refused_tools import RefusedTools
+from .refused_tools import RefusedSchemas, RefusedTools
 
 APIS: Final = ("auto", "chat", "completions")
+EMPTY: Final = ("keep", "retry")
+LIMITS: Final = ("max_tokens", "max_completion_tokens")
+"""What servers call the longest answer: most know the first, OpenAI's newer models only the
+second."""
+NEEDED: Final = frozenset({"model", "messages", "prompt", "stream"})
+OURS: Final = frozenset({"messages", "prompt", "stream", "stream_options", "tools"})
 
 
 class OpenAIServer:
     """`LanguageModel` over HTTP.
 
     url: where the API begins, usually ending in /v1 (added to a bare host). model: None is the
-    first that the server lists. timeout_s: longest silence of the server; the query's deadline
-    holds besides. max_batch: prompt tokens in flight. api: "chat", "completions" (base models),
-    or "auto" (chat, unless the server says that the model has no chat template). prefix_reuse:
-    None finds out. send_priority: for a vLLM started with --scheduling-policy priority.
-    agent_hints: the server is an NVIDIA Dynamo, which is told what is known of calls; None finds
-    out. salt_key: secret that keeps tenants' prefix caches apart on a vLLM.
-    requests_per_minute, tokens_per_minute: what the API key may draw, prompts and answers together;
-    None learns it from what the server says and refuses.
-    Raises InputError (url), UnknownName (api).
+    first that the server lists. timeout_s: longest silence of the server; by default 120 s before
+    an answer begins, and 30 s within it. The query's deadline holds besides. max_batch: prompt
+    tokens in flight. api: "chat", "completions" (base models), or "auto" (chat, unless the server
+    says that the model has no chat template). prefix_reuse: None finds out. send_priority: for a
+    vLLM started with --scheduling-policy priority. agent_hints: the server is an NVIDIA Dynamo,
+    which is told what is known of calls; None finds out. salt_key: secret that keeps tenants'
+    prefix caches apart on a vLLM. body: fields that every request has besides, or in the place of
+    ours; omit: those of ours that it does not take, such as temperature. limit_field: what requests
+    call the longest answer; None finds out. empty: "retry" asks once more where an answer is empty,
+    which costs a try. requests_per_minute, tokens_per_minute: what the API key may draw, prompts
+    and answers together; None learns it from what the server says and refuses.
+    Raises InputError (url, body, omit), UnknownName (api, empty, limit_field).
     """
 
     def __init__(
@@ -68,7 +77,7 @@ class OpenAIServer:
         max_batch: int = 8192,
         max_sequences: int = 32,
         block_tokens: int = 16,
-        timeout_s: float = 120.0,
+        timeout_s: float | None = None,
         connect_timeout_s: float = 5.0,
         prefix_reuse: bool | None = None,
         send_priority: bool = False,
@@ -76,10 +85,30 @@ class OpenAIServer:
         salt_key: str = "",
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
+        body: Mapping[str, Any] | None = None,
+        omit: Sequence[str] = (),
+        limit_field: str | None = None,
+        empty: str = "keep",
     ) -> None:
+        where = f"engine {name!r}"
         if api not in APIS:
-            raise UnknownName("api", api, APIS, f"engine {name!r}")
+            raise UnknownName("api", api, APIS, where)
+        if empty not in EMPTY:
+            raise UnknownName("empty", empty, EMPTY, where)
+        if limit_field not in (None, *LIMITS):
+            raise UnknownName("limit_field", limit_field, LIMITS, where)
+        if isinstance(omit, str) or not all(isinstance(field, str) for field in omit):
+            raise InputError(f'{where}: omit must be a list of names, such as ["temperature"]')
+        if set(omit) & NEEDED or set(body or {}) & OURS:
+            raise InputError(
+                f"{where}: what requests are made of cannot be left out or replaced: "
+                f"{', '.join(sorted(NEEDED | OURS))}"
+            )
+        self.retries_empty = empty == "retry"
+        """Whether an empty answer is asked for once more."""
+        self._more, self._omit, self._limit_field = dict(body or {}), frozenset(omit), limit_field
         self.connection = Connection(name, url, api_key, timeout_s, connect_timeout_s)
+        self.connection.omit = self._omit
         self.served = probe.Served(())
         """What the server told about itself, once started."""
         self.send_priority = send_priority
@@ -89,7 +118,7 @@ class OpenAIServer:
         self._prefix_reuse, self._salt_key = prefix_reuse, salt_key
         self._agent_hints, self._hints = agent_hints, Hints()
         self._chats = api != "completions"
-        self._refused = RefusedTools()
+        self._refused, self._schemas = RefusedTools(), RefusedSchemas()
         self.account_limits = self.connection.limits(requests_per_minute, tokens_per_minute)
 
     @property
@@ -162,10 +191,11 @@ class OpenAIServer:
         """Warm the server's prefix cache; nothing is sent where that gains nothing."""
         parts = call.all_parts
         if parts and self.spec.prefix_reuse:
+            body = self._body(call, complete=False)
             try:
-                await self.connection.send(call.context, self._body(call, complete=False))
+                await self.connection.send(call.context, body)
             except NoChatTemplate as refused:
-                self._give_up_chat(refused)
+                self._give_up_chat(refused, body)
                 await self.connection.send(call.context, self._body(call, complete=False))
         instance = call.prefix.instance if call.prefix else 0
         return SequenceHandle(engine=self._name, instance=instance, parts=parts)
@@ -186,11 +216,30 @@ class OpenAIServer:
                         yield delta
                 return
             except NoChatTemplate as refused:
-                self._give_up_chat(refused)
+                self._give_up_chat(refused, body)
+            except UnknownField as refused:
+                if not self._renames(refused, body):
+                    raise
             except NoTools as refused:
                 if tools is None:
                     raise refused.instead from None
                 self._refused.add(tools, refused, self.connection.server)
+            except NoSchema as refused:
+                schema = call.decode.schema
+                held = "response_format" in body["extra_body"]
+                if schema is None or not held or "response_format" in self._more:
+                    raise refused.instead from None
+                self._schemas.add(schema, refused, self.connection.server)
+
+    def _renames(self, refused: UnknownField, body: Mapping[str, Any]) -> bool:
+        """Whether the longest answer is called otherwise from now on than in this request."""
+        if refused.field not in LIMITS or refused.field not in body:
+            return False
+        other = LIMITS[1 - LIMITS.index(refused.field)]
+        if self._limit_field not in (None, other):
+            return False
+        self._limit_field = other
+        return True
 
     def _offers(self, call: Call) -> bool:
         """Whether tools are the server's to know. A vLLM is held to a schema, which is surer than
@@ -200,9 +249,10 @@ class OpenAIServer:
             return False
         return tools not in self._refused
 
-    def _give_up_chat(self, refused: NoChatTemplate) -> None:
-        """From now on complete texts; raises the refusal if that is not wanted."""
-        if self._api != "auto" or not self._chats:
+    def _give_up_chat(self, refused: NoChatTemplate, body: Mapping[str, Any]) -> None:
+        """From now on complete texts; raises the refusal if that is not wanted, or if the request
+        was one already."""
+        if self._api != "auto" or "messages" not in body:
             raise refused
         self._chats = False
 
@@ -235,9 +285,8 @@ class OpenAIServer:
         extra = self._vllm_fields(call) if is_vllm else {}
         if complete and self._is_dynamo:
             extra |= self._hints.of(call)
-        # OpenAI's own newer models know only the second name, most other servers the first.
         openai_itself = urlsplit(self._url).hostname == "api.openai.com" and chats
-        limit = "max_completion_tokens" if openai_itself else "max_tokens"
+        limit = self._limit_field or LIMITS[openai_itself]
         body: dict[str, Any] = {
             "model": self._model,
             "temperature": decode.temperature,
@@ -248,9 +297,17 @@ class OpenAIServer:
             body["stop"] = list(decode.stop)
         if complete and decode.seed is not None:
             body["seed"] = decode.seed
-        if complete and decode.schema and (chats or is_vllm) and "tools" not in prompt:
+        holds = decode.schema and (chats or is_vllm) and "tools" not in prompt
+        if complete and decode.schema and holds and decode.schema not in self._schemas:
             extra["response_format"] = _response_format(decode.schema)
-        return body | {"extra_body": extra}
+        elif complete and is_vllm and "tools" not in prompt:
+            if decode.choices:
+                extra["structured_outputs"] = {"choice": list(decode.choices)}
+            elif decode.pattern:
+                extra["structured_outputs"] = {"regex": decode.pattern}
+        body = {key: value for key, value in body.items() if key not in self._omit}
+        extra = {key: value for key, value in extra.items() if key not in self._omit}
+        return body | {"extra_body": extra | self._more}
 
     def _vllm_fields(self, call: Call) -> dict[str, Any]:
         """What only a vLLM understands. Its smaller priorities go first, our larger ones do."""

@@ -25,7 +25,7 @@ CPU_BATCH_TOKENS = 512
 """A larger prefill batch only pads on a CPU: its cores are busy with one sequence already."""
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """What to compute of one sequence: `ids` after `past` tokens; `blocks` hold all of it."""
 
     ids: Sequence[int]
@@ -107,7 +107,7 @@ class PagedModel:
         return probe.seen
 
     @torch.inference_mode()
-    def forward(self, rows: Sequence[Row]) -> Tensor:
+    def forward(self, rows: Sequence[BatchRow]) -> Tensor:
         """Logits after the last token of each row, (rows, vocabulary), float32; their KV is in
         their blocks. Rows of about equal length are computed together."""
         found: list[Tensor | None] = [None] * len(rows)
@@ -125,7 +125,7 @@ class PagedModel:
                 found[i] = row
         return torch.stack([row for row in found if row is not None])
 
-    def _batch(self, rows: Sequence[Row]) -> Tensor:
+    def _batch(self, rows: Sequence[BatchRow]) -> Tensor:
         width = max(len(row.ids) for row in rows)
         pads = [width - len(row.ids) for row in rows]
         ids = torch.tensor([[0] * pad + list(row.ids) for row, pad in zip(rows, pads, strict=True)])
@@ -150,7 +150,9 @@ class PagedModel:
 class _View(Cache):
     """The pool as one batch sees it."""
 
-    def __init__(self, paged: PagedModel, rows: Sequence[Row], width: int, padded: bool) -> None:
+    def __init__(
+        self, paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool
+    ) -> None:
         super().__init__(layers=[])
         self.pool, self.size = paged.pool, paged.block_tokens
         device = paged.device
@@ -169,7 +171,7 @@ class _View(Cache):
         self.first = first if tables == [list(range(first, first + used))] else None
         self.tables = torch.tensor(tables, device=device)
 
-    def _slots(self, rows: Sequence[Row]) -> list[int]:
+    def _slots(self, rows: Sequence[BatchRow]) -> list[int]:
         size = self.size
         return [
             row.blocks[at // size] * size + at % size

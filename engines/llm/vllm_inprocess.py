@@ -1,5 +1,7 @@
 """A vLLM that belongs to this process alone, with partial prefilling as vLLM itself knows it.
 
+Long because one sequence passes through all of it.
+
 The engine runs in a process of its own (`vllm_worker`), perhaps in another environment, and takes
 prompts as token ids. A partial prefilling opens a *session*: a sequence to which the rest of the
 prompt is added when it is known, so that no block is computed twice, whatever its length.
@@ -323,7 +325,7 @@ class VLLMInProcess:
             self._salt(call),
             prompt.prefix,
         )
-        if fits and prompt.rest and not call.decode.stop and not call.decode.schema:
+        if fits and prompt.rest and not call.decode.stop and not _held(call.decode):
             return session
         process.close(session.id, abort=True)
         return None
@@ -360,6 +362,8 @@ class VLLMInProcess:
                 ignore_eos=decode.ignore_eos,
                 stop=decode.stop,
                 schema=decode.schema,
+                choices=decode.choices,
+                pattern=decode.pattern,
                 seed=decode.seed,
                 extra=self._extra(call, ids) if op != "more" else {},
             )
@@ -393,3 +397,8 @@ class VLLMInProcess:
         if left < silence_s:
             raise EngineError(f"{self._name}: no answer before the query's deadline")
         raise EngineError(f"{self._name}: vLLM was silent for {silence_s:g} s", retryable=True)
+
+
+def _held(decode: DecodeParams) -> bool:
+    """Whether the output is held to a form, which vLLM's sessions cannot."""
+    return bool(decode.schema or decode.choices or decode.pattern)

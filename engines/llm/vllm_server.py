@@ -67,7 +67,7 @@ class VLLMServer:
         api: str = "auto",
         max_batch: int = 8192,
         max_sequences: int = 32,
-        timeout_s: float = 120.0,
+        timeout_s: float | None = None,
         connect_timeout_s: float = 5.0,
         prefix_reuse: bool | None = None,
         send_priority: bool | None = None,

@@ -137,7 +137,13 @@ def sampling(message: WorkerMessage) -> Any:
     the tokens that its earlier chunks were cut off at."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
-    schema = message.get("schema")
+    held: dict[str, Any] = {}
+    if message.get("schema"):
+        held = {"json": message["schema"]}
+    elif message.get("choices"):
+        held = {"choice": list(message["choices"])}
+    elif message.get("pattern"):
+        held = {"regex": message["pattern"]}
     return SamplingParams(
         max_tokens=message["max_tokens"],
         temperature=message["temperature"],
@@ -146,7 +152,7 @@ def sampling(message: WorkerMessage) -> Any:
         seed=message.get("seed"),
         extra_args=message.get("extra") or None,
         detokenize=bool(message["stop"]),
-        structured_outputs=StructuredOutputsParams(json=schema) if schema else None,
+        structured_outputs=StructuredOutputsParams(**held) if held else None,
         output_kind=RequestOutputKind.DELTA,
     )
 

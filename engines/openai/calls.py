@@ -42,6 +42,8 @@ def pieces_of(delta: Any) -> tuple[CallPiece, ...]:
     listed = delta.get("tool_calls") if isinstance(delta, Mapping) else None
     if not listed:
         return ()
+    if isinstance(listed, Mapping):  # as TGI sends them
+        listed = [listed]
     if not isinstance(listed, list):
         raise ValueError("tool_calls is no list")
     return tuple(_piece(one) for one in listed)

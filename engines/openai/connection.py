@@ -10,23 +10,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from teola.engine import AccountLimits, Delta, LeftOfMinute, QueryContext, Usage
-from teola.errors import EngineAway, EngineError, EngineUnavailable, InputError
+from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, InputError
 from teola.loopback import without_proxy
 
 from . import probe, wire
+from .budget_headers import left_of_minute
 from .calls import CallsText
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 DRAIN_LIMIT_S: Final = 0.2
+FIRST_S: Final = 120.0
+"""Longest silence before an answer begins, where nothing else is said: a server may be busy."""
+SILENCE_S: Final = 30.0
+"""Longest silence within an answer."""
 
 _T = TypeVar("_T")
 
@@ -34,19 +39,28 @@ _T = TypeVar("_T")
 class Connection:
     """Requests to one server on behalf of queries, whose deadlines hold.
 
-    timeout_s: longest silence of the server. model: for messages, once it is known.
-    Raises InputError (url).
+    timeout_s: longest silence of the server (None: FIRST_S, and SILENCE_S within an answer). model:
+    for messages, once it is known. Raises InputError (url).
     """
 
     def __init__(
-        self, name: str, url: str, api_key: str | None, timeout_s: float, connect_timeout_s: float
+        self,
+        name: str,
+        url: str,
+        api_key: str | None,
+        timeout_s: float | None,
+        connect_timeout_s: float,
     ) -> None:
         self.url = probe.api_url(url)
         self.server = f"{name} at {probe.shown(self.url)}"
         self.model: str | None = None
         self._api_key = api_key
-        self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
+        self._timeout_s = FIRST_S if timeout_s is None else timeout_s
+        self._silence_s = SILENCE_S if timeout_s is None else timeout_s
+        self._connect_timeout_s = connect_timeout_s
         self._client: AsyncOpenAI | None = None
+        self.omit: Collection[str] = ()
+        """Fields of requests that it does not take."""
         self.on_left: Callable[[LeftOfMinute], None] | None = None
         """Is told what answers say is left of the server's budgets."""
 
@@ -118,24 +132,26 @@ class Connection:
         """The streamed answer. Closing the generator closes the connection, and the server stops.
 
         estimate: usage by the characters written, if the server sends none. empty: a first event
-        without text is a token too, and delivered. calls: writes what the server tells of tool
-        calls as a list of them. Raises EngineError, EngineUnavailable.
+        without text is a token too, and delivered; so is a first thought. calls: writes what the
+        server tells of tool calls as a list of them. Raises EngineError, EngineUnavailable.
         """
-        reason, usage, written = None, None, 0
+        reason, usage, written, thought = None, None, 0, False
         async with AsyncExitStack() as stack:
             events = await self._open_stream(context, body, stack)
             while (data := await self._next(context, events, begun=written > 0)) is not None:
+                if data == wire.ALIVE:
+                    continue
                 if data == wire.DONE:
                     await _drain(events)
                     break
                 with self.translated():
-                    piece = wire.read_piece(data, self.server, str(self.model))
+                    piece = self._piece(data, begun=written > 0)
                 usage = piece.usage or usage
                 if reason != wire.REFUSED:
                     reason = piece.finish_reason or reason
                 text = calls.feed(piece.text, piece.calls) if calls is not None else piece.text
-                if text or empty:
-                    empty = False
+                if text or empty or (piece.thinks and not thought):
+                    empty, thought = False, thought or piece.thinks
                     written += len(text)
                     yield Delta(text)
         reason = wire.finish_reason(reason, self.server)
@@ -148,32 +164,53 @@ class Connection:
     ) -> AsyncGenerator[str, None]:
         """The events of the answer, which `stack` will close."""
         self._check_deadline(context)
-        options = {"stream": True, "stream_options": {"include_usage": True}}
+        options: dict[str, Any] = {"stream": True}
+        if "stream_options" not in self.omit:
+            options["stream_options"] = {"include_usage": True}
         endpoint = self._endpoint(body)
 
         async def open_response() -> AsyncIterator[bytes]:
             stream = endpoint.with_streaming_response.create(**body, **options)
             response = await stack.enter_async_context(stream)
             self._heard(response.headers)
+            kinds.append(response.headers.get("content-type", ""))
             return cast("AsyncIterator[bytes]", response.iter_bytes())
 
-        events = wire.events(await self._within(context, open_response))
-        return await stack.enter_async_context(aclosing(events))
+        kinds: list[str] = []
+        chunks = await self._within(context, open_response)
+        if "text/html" in kinds[0]:
+            raise EngineError(
+                f"{self.server} sent a web page in place of an answer: check its url, and what "
+                "stands before it",
+                retryable=True,
+            )
+        read = wire.whole if "application/json" in kinds[0] else wire.events
+        return await stack.enter_async_context(aclosing(read(chunks)))
 
     async def _next(
         self, context: QueryContext, events: AsyncGenerator[str, None], *, begun: bool
     ) -> str | None:
         """The next event of an answer. begun: a part of it has come, so that a server which is lost
         now has not just refused the call."""
+        limit_s = self._silence_s if begun else self._timeout_s
         try:
-            return await self._within(context, lambda: anext(events, None))
+            return await self._within(context, lambda: anext(events, None), limit_s)
         except EngineAway as error:
             if begun:
-                raise EngineUnavailable(str(error)) from None
+                raise _lost(error) from None
+            raise
+
+    def _piece(self, data: str, *, begun: bool) -> wire.AnswerPiece:
+        """What an event says. begun: see `_next`."""
+        try:
+            return wire.read_piece(data, self.server, str(self.model))
+        except (EngineAway, EngineBusy) as error:
+            if begun:
+                raise _lost(error) from None
             raise
 
     def _heard(self, headers: Mapping[str, str]) -> None:
-        if self.on_left is not None and (left := wire.left_of_minute(headers)) is not None:
+        if self.on_left is not None and (left := left_of_minute(headers)) is not None:
             self.on_left(left)
 
     def limits(
@@ -219,19 +256,33 @@ class Connection:
         if context.deadline <= time.monotonic():
             raise EngineError(f"not sent to {self.server}: the query's deadline has passed")
 
-    async def _within(self, context: QueryContext, wait: Callable[[], Awaitable[_T]]) -> _T:
+    async def _within(
+        self,
+        context: QueryContext,
+        wait: Callable[[], Awaitable[_T]],
+        limit_s: float | None = None,
+    ) -> _T:
         """Awaits the server's next sign of life, and says so if it does not come in time."""
+        limit_s = self._timeout_s if limit_s is None else limit_s
         left = context.deadline - time.monotonic()
-        end = current_time() + min(left, self._timeout_s)
+        end = current_time() + min(left, limit_s)
         with self.translated(), CancelScope(deadline=end):
             return await wait()
-        if left < self._timeout_s:
+        if left < limit_s:
             raise EngineError(f"{self.server} did not answer before the query's deadline")
-        raise EngineError(f"{self.server} was silent for {self._timeout_s:g} s", retryable=True)
+        raise EngineError(f"{self.server} was silent for {limit_s:g} s", retryable=True)
 
     def translated(self) -> AbstractContextManager[None]:
         """Turns what the SDK and the connection raise into EngineErrors."""
-        return wire.as_engine_errors(self.server, str(self.model), self._heard)
+        secret = self._api_key or ""
+        return wire.as_engine_errors(self.server, str(self.model), self._heard, secret)
+
+
+def _lost(error: EngineError) -> EngineUnavailable:
+    """What had begun is over: the server has not just refused it."""
+    found = EngineUnavailable(str(error))
+    found.said = error.said
+    return found
 
 
 async def _drain(events: AsyncGenerator[str, None]) -> None:

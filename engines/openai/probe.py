@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from anyio import fail_after
+from anyio import connect_tcp, fail_after
 
 from teola.errors import EngineUnavailable, InputError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 START_LIMIT_S: Final = 7.0
 VERSION_LIMIT_S: Final = 2.0
+CONNECT_LIMIT_S: Final = 1.0
 
 _CACHING: Final = ("sglang", "llamacpp")
 """Owners that servers with a prefix cache of their own give for their models."""
@@ -79,13 +80,27 @@ async def probe(client: AsyncOpenAI, server: str) -> Served:
         with fail_after(START_LIMIT_S):
             listed = await _list_models(client, server)
     except TimeoutError:
-        raise EngineUnavailable(
-            f"{server} does not answer within {START_LIMIT_S:.0f} s: is it running?"
-        ) from None
+        raise EngineUnavailable(await _silence(str(client.base_url), server)) from None
     if any(model.owner == _DYNAMO for model in listed) and await _tells_instances(client):
         return Served(tuple(listed), is_dynamo=True)
     is_vllm = any(model.owner == "vllm" for model in listed) or await _tells_version(client)
     return Served(tuple(listed), is_vllm)
+
+
+async def _silence(url: str, server: str) -> str:
+    """What to say of a server that has not answered in time: whether it is there at all."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        with fail_after(CONNECT_LIMIT_S):
+            stream = await connect_tcp(str(parts.hostname), port)
+            await stream.aclose()
+    except (OSError, TimeoutError):
+        return f"{server} does not answer within {START_LIMIT_S:g} s: is it running?"
+    return (
+        f"{server} accepts connections and answers nothing within {START_LIMIT_S:g} s: it hangs, "
+        "or still loads its model; see its log, or restart it"
+    )
 
 
 async def _list_models(client: AsyncOpenAI, server: str) -> list[Listed]:

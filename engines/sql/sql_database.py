@@ -1,9 +1,12 @@
 """A database as an engine: its tables, its values, and statements that only read it.
 
+Long because the five operations share one schema, one filter and one reader.
+
     query    {"sql"}   ─▶ filter ─▶ plan, if its cost is bounded ─▶ rows
     explain  {"sql"}   ─▶ filter ─▶ plan
     schema   {}        ─▶ tables, columns, keys, comments, samples
     values   {"text"}  ─▶ texts of the database that look like this one
+    link     {"text"}  ─▶ tables, values and examples that a question is about
 
 See `teola/sql` for what is safe about it.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
@@ -22,16 +25,20 @@ from typing import Any, Final
 from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_wanted
 from teola.errors import EngineError, EngineUnavailable, InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
-from teola.sql.lookup import SqlAddress, look_up
+from teola.sql.dialects import dialect_named
+from teola.sql.hints import NO_HINTS, SqlHints, read_hints
+from teola.sql.linking import Linker
+from teola.sql.lookup import SERVERS, SqlAddress, look_up
 from teola.sql.postgres_catalogue import describe_postgres, plan_postgres
 from teola.sql.select_only import select_only
 from teola.sql.sql_children import children, mentioned
 from teola.sql.sql_rows import LookupLimits
 from teola.sql.sql_schema import Schema
 from teola.sql.sql_tables import SqlTable, as_json, from_json, schema_of
+from teola.sql.statement_facts import facts_of
 from teola.sql.stopped import StatementStopped
 
-from .value_index import ValueIndex
+from .value_index import FoundValue, ValueIndex
 
 DEFAULT: Final = LookupLimits()
 READING: Final = LookupLimits(100_001, 20.0, 2**20, 64 * 2**20)
@@ -43,19 +50,28 @@ AGAIN_S: Final = 5.0
 FRESH_S: Final = 60.0
 """After which tables are read again, where they are asked for."""
 MAIN: Final = {"sqlite": "", "duckdb": "", "postgres": "public"}
+INDEXED_S: Final = 1.0
+"""That a first question waits for the index of values; a large one is made in the background."""
+NEAR_VALUES: Final = 3
+"""Values told for a text that a statement without rows looks for."""
+MOST_LINKERS: Final = 8
+"""Files of hints whose links are remembered."""
 TEXTUAL: Final = ("char", "text", "clob", "string", "enum")
 
 
 class SqlDatabase:
     """One database of SQLite, DuckDB or PostgreSQL.
 
-    path: of a file. secret: name of the environment's variable that has a path or a DSN. private:
-    columns that are never read, as table.column. tenants: who may ask; none: everybody. set_local:
-    settings of PostgreSQL for each statement, in which {tenant} stands for the query's; samples and
-    values are off then, since they would be read for all. trust_role: see docs/text-to-sql.md.
-    rows, seconds, value_bytes, total_bytes, memory_bytes: see LookupLimits. max_plan_cost: of a
-    statement's plan, in the database's own unit (of SQLite: rows of tables that are read as a
-    whole); None: any. values: whether texts are indexed, in the background, in `data_dir`.
+    path: of a file. secret: name of the environment's variable that has a path or a DSN. dialect:
+    that it has to be; None: as it is found. hints: file with what people know of it
+    (teola/sql/hints.py). examples: whether questions that were kept for it are looked for; None:
+    once one was kept here. private: columns that are never read, as table.column. tenants: who may
+    ask; none: everybody. set_local: settings of PostgreSQL for each statement, in which {tenant}
+    stands for the query's; samples and values are off then, since they would be read for all.
+    trust_role: see docs/text-to-sql.md. rows, seconds, value_bytes, total_bytes, memory_bytes: see
+    LookupLimits. max_plan_cost: of a statement's plan, in the database's own unit (of SQLite: rows
+    of tables that are read as a whole); None: any. values: whether texts are indexed, in the
+    background, in `data_dir`.
     """
 
     def __init__(
@@ -64,6 +80,9 @@ class SqlDatabase:
         *,
         path: str | None = None,
         secret: str | None = None,
+        dialect: str | None = None,
+        hints: str | Path | None = None,
+        examples: bool | None = None,
         private: Sequence[str] = (),
         tenants: Sequence[str] = (),
         set_local: Mapping[str, str] | None = None,
@@ -82,6 +101,9 @@ class SqlDatabase:
             raise InputError(f"database {name!r}: give a path or a secret, and not both")
         if max_plan_cost is not None and not max_plan_cost > 0:
             raise InputError(f"database {name!r}: max_plan_cost must be positive")
+        if dialect is not None:
+            dialect_named(dialect)
+        self._dialect, self._hints_file, self._examples = dialect, hints, examples
         self._limits = LookupLimits(rows, seconds, value_bytes, total_bytes, memory_bytes)
         self._path, self._secret = path, secret
         self._private, self._tenants = tuple(private), frozenset(tenants)
@@ -100,6 +122,7 @@ class SqlDatabase:
         self._tables: tuple[SqlTable, ...] = ()
         self._schema = Schema.of([])
         self._read_at = 0.0
+        self._linkers: dict[object, Linker] = {}
         self._index: ValueIndex | None = None
         self._building: threading.Thread | None = None
         self._closed = threading.Event()
@@ -109,9 +132,18 @@ class SqlDatabase:
     def spec(self) -> EngineSpec:
         return self._spec
 
+    def open_to(self, tenant: str) -> bool:
+        """Whether a tenant may ask."""
+        return not self._tenants or tenant in self._tenants
+
+    @property
+    def hints_file(self) -> str | Path | None:
+        """As configured."""
+        return self._hints_file
+
     def start(self) -> None:
         """Find the database and read its tables. Raises EngineUnavailable, which does not show a
-        DSN, and InputError for a private column that is not there."""
+        DSN, and InputError for a private column that is not there, or hints that do not fit."""
         where = self._path
         if where is None:
             where = os.environ.get(str(self._secret))
@@ -123,10 +155,25 @@ class SqlDatabase:
         self._closed.clear()
         try:
             self._address = SqlAddress.of(where)
+            if self._dialect not in (None, self._address.dialect):
+                raise InputError(
+                    f"database {self.spec.name!r} is one of {self._address.dialect}, and its "
+                    f"dialect is configured as {self._dialect}"
+                )
             self._read_tables()
+            # Its words are known before the first question.
+            self._linker(self._hints_file).link("tables")
         except ToolError as error:
+            said = str(error)
+            if self._secret is not None and self._path is None:  # may be a DSN with a password
+                said = (
+                    f"what {self._secret} says cannot be opened: write a path, or "
+                    "postgresql://USER@HOST/DATABASE"
+                    if not where.startswith(SERVERS)
+                    else said
+                )
             raise EngineUnavailable(
-                f"database {self.spec.name!r}: {error}", retryable=False
+                f"database {self.spec.name!r}: {said}", retryable=False
             ) from None
 
     def close(self) -> None:
@@ -136,18 +183,21 @@ class SqlDatabase:
             self._building.join()
 
     def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
-        """See the module. `result` of a query has `columns`, `rows`, `truncated` and `notes`; where
-        params.tell_errors, also what is wrong with a statement is a result: `error`, and `limit`
-        of one that was stopped."""
+        """See the module. `result` of a query has `columns`, `rows`, `truncated`, `tables` that it
+        read and perhaps a `note`; where params.tell_errors, also what is wrong with a statement is
+        a result: `error`, and `limit` of one that was stopped; and of one without rows `near`,
+        values like the texts that it looks for."""
         return [self._executed(request) for request in requests]
 
     def _executed(self, request: Request) -> EngineResult | Exception:
         params = request.params
         assert isinstance(params, SqlParams)
-        if self._tenants and request.context.tenant not in self._tenants:
+        if not self.open_to(request.context.tenant):
             return EngineError(f"there is no database {self.spec.name!r} for this tenant")
         try:
             return {"result": self._result(request, params)}
+        except InputError as error:  # hints that do not fit
+            return EngineError(str(error))
         except ToolError as error:
             if not params.tell_errors:
                 return EngineError(str(error))
@@ -160,21 +210,24 @@ class SqlDatabase:
                 self._read_tables()
             return {"dialect": self._found.dialect, "tables": as_json(self._tables)}
         if params.work is SqlWork.VALUES:
-            found = (
-                self._index.find(str(request.inputs["text"]), params.max_rows)
-                if self._index
-                else []
-            )
+            found = self._find(str(request.inputs["text"]), params.max_rows)
             return {"values": [one._asdict() for one in found]}
+        if params.work is SqlWork.LINK:
+            return self._linked(request)
         sql = self._filtered(str(request.inputs["sql"]))
+        tables = list(facts_of(sql, self._found.dialect, self._schema).tables)
         settings = {
             name: value.replace("{tenant}", request.context.tenant)
             for name, value in self._set_local.items()
         }
         if params.work is SqlWork.EXPLAIN:
-            return {"sql": sql, **self._plan(sql, settings)}
-        if self._max_plan_cost is not None:
-            self._check_cost(self._plan(sql, settings), self._max_plan_cost)
+            plan = self._plan(sql, settings)
+            refused = self._too_dear(plan)
+            return {"sql": sql, "tables": tables, **plan} | (
+                {"refused": refused} if refused else {}
+            )
+        if self._max_plan_cost is not None and (why := self._too_dear(self._plan(sql, settings))):
+            raise ToolError(why)
         rows = look_up(
             self._found,
             sql,
@@ -184,7 +237,10 @@ class SqlDatabase:
             set_local=settings,
             wanted=lambda: any_wanted([request]),
         )
-        return {**rows.result(), "sql": sql}
+        result = {**rows.result(), "sql": sql, "tables": tables}
+        if params.tell_errors and not rows.rows and (near := self._near(sql)):
+            result["near"] = near
+        return result
 
     @property
     def _found(self) -> SqlAddress:
@@ -224,13 +280,102 @@ class SqlDatabase:
         plan: dict[str, Any] = answer["result"]
         return plan
 
-    def _check_cost(self, plan: Mapping[str, Any], most: float) -> None:
-        if plan["cost"] > most:
-            scans = ", ".join(plan["scans"]) or "it joins too much"
-            raise ToolError(
-                f"its plan costs {plan['cost']:,.0f}, and {most:,.0f} may be spent "
-                f"(max_plan_cost): narrow what is read as a whole ({scans})"
+    def _find(self, text: str, limit: int) -> list[FoundValue]:
+        return self._index.find(text, limit) if self._index else []
+
+    def _near(self, sql: str) -> list[dict[str, Any]]:
+        """For texts that a statement looks for and the database has not as they stand: those that
+        are like them."""
+        found: list[dict[str, Any]] = []
+        for text in facts_of(sql, self._found.dialect, self._schema).texts:
+            alike = self._find(text, NEAR_VALUES)
+            if alike and all(value.value != text for value in alike):
+                found += [{"text": text, **value._asdict()} for value in alike]
+        return found
+
+    def _linked(self, request: Request) -> dict[str, Any]:
+        """See `Linked`; with `database`, what it is called, and `kept`, whether questions may have
+        been kept for it in the collection `collection`."""
+        if monotonic() - self._read_at > FRESH_S:
+            self._read_tables()
+        if self._building is not None and self._index is None:
+            self._building.join(INDEXED_S)
+        asked, chosen = str(request.inputs["text"]), request.inputs.get("chosen") or ()
+        linker = self._linker(request.inputs.get("hints") or self._hints_file)
+        linked = linker.link(asked, self._find, map(str, chosen))
+        kept = self._kept_mark(request.context.tenant)
+        return {
+            "database": self.spec.name,
+            "dialect": self._found.dialect,
+            **asdict(linked),
+            "collection": self.collection,
+            "kept": kept.exists() if self._examples is None else self._examples,
+        }
+
+    @property
+    def collection(self) -> str:
+        """Of documents that are questions with SQL, which were kept for this database."""
+        return f"text-to-sql {self.spec.name}"
+
+    def note_kept(self, tenant: str) -> None:
+        """Note that an example was kept."""
+        mark = self._kept_mark(tenant)
+        mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        mark.touch(0o600)
+
+    def _kept_mark(self, tenant: str) -> Path:
+        whose = sha256(repr((tenant, self.collection)).encode()).hexdigest()
+        return self._folder / f"kept-{whose[:32]}"
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._data_dir) if self._data_dir else _data_dir()
+
+    def _linker(self, hints: str | Path | None) -> Linker:
+        """Remembered by the tables, and by the file of hints as it is now. Raises InputError."""
+        key: object = (id(self._tables), None)
+        if hints is not None:
+            try:
+                state = Path(hints).expanduser().stat()
+                key = (id(self._tables), str(hints), state.st_mtime_ns, state.st_size)
+            except (OSError, ValueError):
+                key = (id(self._tables), str(hints))  # reading it says what is wrong
+        with self._lock:
+            found = self._linkers.get(key)
+        if found is None:
+            read = NO_HINTS if hints is None else self._hints(hints)
+            found = Linker(self._shown(), read)
+            with self._lock:
+                while len(self._linkers) >= MOST_LINKERS:
+                    del self._linkers[next(iter(self._linkers))]
+                self._linkers[key] = found
+        return found
+
+    def _shown(self) -> list[SqlTable]:
+        """Tables that a prompt may show: those that can be read, without private columns."""
+        private = frozenset(self._private)
+        return [
+            replace(
+                table,
+                columns=tuple(c for c in table.columns if f"{table.name}.{c.name}" not in private),
             )
+            for table in self._tables
+            if not table.note
+        ]
+
+    def _hints(self, path: str | Path) -> SqlHints:
+        return read_hints(path, self._found.dialect, self._schema)
+
+    def _too_dear(self, plan: Mapping[str, Any]) -> str:
+        """Why a statement would be refused for its cost ("": it would not)."""
+        most = self._max_plan_cost
+        if most is None or plan["cost"] <= most:
+            return ""
+        scans = ", ".join(plan["scans"]) or "it joins too much"
+        return (
+            f"its plan costs {plan['cost']:,.0f}, and {most:,.0f} may be spent "
+            f"(max_plan_cost): narrow what is read as a whole ({scans})"
+        )
 
     # --- tables and values ------------------------------------------------------------------------
 
@@ -259,6 +404,7 @@ class SqlDatabase:
                 return
             schema = schema_of(tables, self._private, MAIN[address.dialect])
             self._tables, self._schema = tables, schema
+            self._linkers.clear()
             self._start_indexing()
 
     def _start_indexing(self) -> None:
@@ -273,7 +419,7 @@ class SqlDatabase:
         shape = repr([(t.name, t.rows, [c.name for c in t.columns]) for t in tables])
         place = sha256(f"{address.dialect} {address.where} {self._private}".encode()).hexdigest()
         state = sha256(shape.encode()).hexdigest()
-        folder = Path(self._data_dir) if self._data_dir else _data_dir()
+        folder = self._folder
         index = ValueIndex(folder / f"{place[:24]}-{state[:16]}.db")
         if not index.path.exists():
             index.build(self._texts(tables))

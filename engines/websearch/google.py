@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from teola.errors import EngineError
+from teola.errors import EngineBusy, EngineError
 
 from .answers import Page, pages, shortened
 from .online import OnlineSearch, WebCall, bad_key, over_quota, setting
@@ -20,9 +20,8 @@ MOST: Final = 100
 """Results that the API gives for a query, in pages of ten."""
 LONGEST: Final = 2000
 """Characters of a query, which travels in the address."""
-_QUOTA: Final = {
-    "dailyLimitExceeded", "quotaExceeded", "rateLimitExceeded", "userRateLimitExceeded",
-}  # fmt: skip
+_USED_UP: Final = {"dailyLimitExceeded", "quotaExceeded"}
+_TOO_FAST: Final = {"rateLimitExceeded", "userRateLimitExceeded"}
 _NO_KEY: Final = {"API_KEY_INVALID", "keyInvalid", "keyExpired"}
 
 
@@ -84,8 +83,11 @@ class Google(OnlineSearch):
 
     def refusal(self, status: int, answer: Any) -> EngineError | None:
         reasons = set(_reasons(answer))
-        if status == 429 or reasons & _QUOTA:
+        fast = status == 429 or reasons & _TOO_FAST
+        if reasons & _USED_UP or (fast and "per day" in _message(answer)):
             return over_quota(self.service, status)
+        if fast and status != 429:  # which may say when to come back
+            return EngineBusy(f"{self.service} takes no more searches now ({status})")
         if reasons & _NO_KEY or status == 401:
             return bad_key(self.service, status, "GOOGLE_API_KEY")
         if status == 403:
@@ -98,6 +100,12 @@ class Google(OnlineSearch):
                 f"{self.service} refuses the search (400): check GOOGLE_CSE_ID and the options"
             )
         return None
+
+
+def _message(answer: Any) -> str:
+    """What Google's error object says in words."""
+    error = answer.get("error") if isinstance(answer, Mapping) else None
+    return str(error.get("message", "")) if isinstance(error, Mapping) else ""
 
 
 def _reasons(answer: Any) -> Iterable[str]:

@@ -1,8 +1,9 @@
 """Asking a search service on the web: time, silence, refusals, and answers that are none.
 
 Many single requests run at once, each with the deadline of its query. Nothing is retried here: an
-error says whether another try may help (`retryable`), and the scheduler decides. A refusal for
-load or quota (429) never is. No message repeats what a service says in words, or what was asked.
+error says whether another try may help (`retryable`), and the scheduler decides. Who takes no more
+searches now (429, 503), or is not there, has not failed: the scheduler waits. No message repeats
+what a service says in words, or what was asked.
 """
 
 from __future__ import annotations
@@ -21,9 +22,18 @@ from urllib.parse import urlsplit
 from anyio import fail_after
 
 from teola.engine import EngineResult, EngineSpec, Hit, QueryContext, Request
-from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, TeolaError
+from teola.errors import (
+    EngineAway,
+    EngineBusy,
+    EngineError,
+    EngineUnavailable,
+    InputError,
+    OutputError,
+    TeolaError,
+)
 from teola.loopback import without_proxy
 
+from ..openai.budget_headers import retry_after
 from . import answers
 from .answers import Page
 
@@ -153,7 +163,7 @@ class OnlineSearch(ABC):
             raise EngineError(f"not sent to {self.service}: the query's deadline has passed")
         try:
             with fail_after(min(left, self._timeout_s)):
-                status, raw = await self._send(ask)
+                status, raw, after_s = await self._send(ask)
         except TimeoutError:
             if left < self._timeout_s:
                 raise EngineError(
@@ -162,10 +172,11 @@ class OnlineSearch(ABC):
             raise EngineError(
                 f"{self.service} did not answer within {self._timeout_s:g} s", retryable=True
             ) from None
-        return self._read(status, raw)
+        return self._read(status, raw, after_s)
 
-    async def _send(self, ask: WebCall) -> tuple[int, bytes]:
-        """Status and body. Raises EngineUnavailable, OutputError (too large)."""
+    async def _send(self, ask: WebCall) -> tuple[int, bytes, float | None]:
+        """Status, body, and in how many seconds it wants to be asked again, if it says so. Raises
+        EngineAway, OutputError (too large)."""
         import httpx
 
         client = self._client
@@ -185,23 +196,23 @@ class OnlineSearch(ABC):
                     body += chunk
                     if len(body) > LARGEST_ANSWER:
                         raise OutputError(f"{self.service} sent more than search results")
-                return response.status_code, bytes(body)
+                return response.status_code, bytes(body), retry_after(response.headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             why = type(error).__name__
-            raise EngineUnavailable(
+            raise EngineAway(
                 f"no connection to {self.service} ({why}): check the network and its url"
             ) from None
         except httpx.HTTPError as error:
             why = type(error).__name__
-            raise EngineUnavailable(f"the connection to {self.service} broke off ({why})") from None
+            raise EngineAway(f"the connection to {self.service} broke off ({why})") from None
 
-    def _read(self, status: int, raw: bytes) -> list[Page]:
+    def _read(self, status: int, raw: bytes, after_s: float | None) -> list[Page]:
         try:
             answer = json.loads(raw)
         except (ValueError, RecursionError):
             answer = None
         if status != 200:
-            raise self.refusal(status, answer) or _refusal(self.service, status)
+            raise self.refusal(status, answer) or _refusal(self.service, status, after_s)
         if not isinstance(answer, Mapping):
             raise OutputError(f"{self.service} sent what is no JSON object: check its url")
         try:
@@ -233,10 +244,9 @@ def setting(given: str | None, variable: str, service: str, what: str, option: s
 
 
 def over_quota(service: str, status: int) -> EngineError:
-    """The error for too many searches. Never retried."""
+    """The error for a quota that is used up for today or for good. Never retried."""
     return EngineError(
-        f"{service} refuses more searches ({status}): its quota is used up or they come too fast; "
-        "wait, or raise the quota"
+        f"{service} refuses more searches ({status}): its quota is used up; raise the quota"
     )
 
 
@@ -245,9 +255,11 @@ def bad_key(service: str, status: int, variable: str) -> EngineError:
     return EngineError(f"{service} refuses the API key ({status}): check {variable}")
 
 
-def _refusal(service: str, status: int) -> EngineError:
-    if status == 429:
-        return over_quota(service, status)
+def _refusal(service: str, status: int, after_s: float | None) -> EngineError:
+    if status in (429, 503):
+        return EngineBusy(f"{service} takes no more searches now ({status})", after_s=after_s)
+    if status in (502, 504):
+        return EngineAway(f"{service} is out of reach behind its gateway ({status})")
     if status in (401, 403):
         return EngineError(f"{service} refuses access ({status}): check its key and its url")
     if status == 408 or status >= 500:

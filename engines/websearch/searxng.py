@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from teola.errors import EngineError
+from teola.errors import EngineBusy, EngineError
 
 from .answers import Page, pages, shortened
 from .online import OnlineSearch, WebCall, setting
@@ -72,8 +72,8 @@ class SearXNG(OnlineSearch):
                 "settings.yml; most public servers have it switched off"
             )
         if status == 429:
-            return EngineError(
-                f"{self.service} refuses more searches (429): allow this address in its "
+            return EngineBusy(
+                f"{self.service} takes no more searches now (429): allow this address in its "
                 "limiter.toml, or ask less often"
             )
         return None

@@ -65,7 +65,7 @@ class Tavily(OnlineSearch):
         return pages(answer.get("results"), "url", "title", "content", "score")
 
     def refusal(self, status: int, answer: Any) -> EngineError | None:
-        if status in (429, 432, 433):  # too fast; the plan is used up; so is pay-as-you-go
+        if status in (432, 433):  # the plan is used up; so is pay-as-you-go
             return over_quota(self.service, status)
         if status in (401, 403):
             return bad_key(self.service, status, "TAVILY_API_KEY")

@@ -27,10 +27,12 @@ ORDER: Final = (
     "routing",
     "live_routing",
     "agents_at_scale",
+    "hexgen",
     "agents",
     "eviction",
     "serving",
     "doors",
+    "edge",
     "retrieval",
     "indexing",
 )

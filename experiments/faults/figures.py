@@ -23,6 +23,7 @@ HEAD: Final = (
     "median, s (undisturbed)",
     "p99, s",
 )
+TROUBLES: Final = ("trouble", "queries", "ok", "lost", "calls", "share_of_bad", "p50_s", "p99_s")
 
 
 def _lines(report: Report) -> list[list[str]]:
@@ -48,6 +49,10 @@ def show(report: Report, console: Console) -> None:
     """The table on the terminal."""
     title = "Instances killed while queries run on them"
     console.print(pages.terminal(title, HEAD, _lines(report)))
+    if troubles := report.get("simulated"):
+        lines = [[str(row[key]) for key in TROUBLES] for row in troubles]
+        title = "One of four simulated servers in trouble"
+        console.print(pages.terminal(title, TROUBLES, lines))
     for row in report["rows"]:
         for held in row["held"]:
             console.print(f"{row['host']}: still held at the end: {held}")

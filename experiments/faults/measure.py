@@ -25,6 +25,7 @@ from rich.progress import Progress
 
 from experiments.common.command import Options, Report
 from experiments.faults.engines import Embeddings, Passages, Scores, Writer
+from experiments.faults.simulated import rows as rows_of_troubles
 from teola import App, Embedding, Generate, QueryExpansion, Rerank, Runtime, Search
 from teola.engine import Engine, Scope
 from teola.errors import EngineError
@@ -92,8 +93,9 @@ def measure(options: Options, progress: Progress) -> Report:
         with redirect_stdout(sys.stderr):  # where Ray tells of each death
             rows.append(run(trial, lambda task=task: progress.advance(task)))
     totals = {key: sum(row[key] for row in rows) for key in ("kills", "queries", "lost", "wrong")}
+    simulated = rows_of_troubles(max(50, options.queries // 5))
     about = {**options.about(), "machine": machine.describe(("teola", "ray"))}
-    return {"rows": rows, **totals, "about": about}
+    return {"rows": rows, **totals, "simulated": simulated, "about": about}
 
 
 def _share(total: int, hosts: Sequence[str], n: int) -> int:

@@ -66,7 +66,7 @@ def _place(
     if database.startswith(SERVERS):
         return _Place(database, None)
     if path.suffix == ".sql":
-        return _loaded(path, superuser(), f"run{number}")
+        return loaded(path, superuser(), f"run{number}")
     if dialect == "duckdb":
         return _Place(str(path), _of_duckdb(path))
     return _Place(str(path), _of_sqlite(path))
@@ -103,7 +103,7 @@ def _of_duckdb(path: Path) -> Schema | None:
     return _schema(rows, "main")
 
 
-def _loaded(path: Path, admin: str, database: str) -> _Place:
+def loaded(path: Path, admin: str, database: str) -> _Place:
     """A dump in a database of its own, which a role may only read."""
     import psycopg
 

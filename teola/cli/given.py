@@ -17,8 +17,10 @@ from teola.cli.options import EmbeddingDtype
 from teola.config import Configuration
 from teola.engine import check_metadata
 from teola.errors import DocumentError, InputError, UnknownName
+from teola.price import Price
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
+from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.noting import note
 from teola.runtime.remembering import default_folder, unusable
 from teola.runtime.runtime import Runtime
@@ -43,6 +45,7 @@ class Engines:
     embedding: Sequence[str] | None = None
     dimensions: int | None = None
     learn: str | None = None
+    price: str | None = None
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
@@ -75,6 +78,10 @@ class Engines:
             debug=self.debug,
             ray=self._cluster(own),
             learn=self._learn(_learning(own)),
+            objectives=own.objectives.by_app if own else None,
+            slo_scale=own.objectives.scale if own else SLO_SCALE,
+            prices=self._prices(own.prices if own else {}),
+            budgets=own.budgets if own else None,
         )
         if own is not None:
             runtime.fitting = Fitting(own.fitting)
@@ -84,6 +91,9 @@ class Engines:
         """A runtime for `apps`, with the engines that they bring along, as a configuration file
         says, with the options put over it. Raises InputError."""
         policies, apps = base.policies, list(apps)
+        for name in base.budgets:
+            if all(app.name != name for app in apps):
+                raise UnknownName("application", name, [app.name for app in apps], "`budgets`")
         configs = self.configs(base.engine_configs(brought(apps)))
         learn = self._learn(policies.learn)
         runtime = Runtime(
@@ -96,9 +106,27 @@ class Engines:
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,
             tools=base.tool_servers(),
+            objectives=base.objectives,
+            slo_scale=policies.slo_scale,
+            prices=self._prices(base.model_prices()),
+            budgets=base.day_budgets(),
         )
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
         return runtime
+
+    def _prices(self, known: Mapping[str, Price]) -> Mapping[str, Price]:
+        """The prices that are known, with that of --price for the LLM. Raises InputError."""
+        if self.price is None:
+            return known
+        try:
+            prompt, answer, *cached = map(float, self.price.split(","))
+            price = Price(prompt, answer, *cached)
+        except (ValueError, TypeError):
+            raise InputError(
+                f"--price {self.price!r}: give two numbers, of a million tokens of prompts and of "
+                "answers, such as 0.15,0.6, and of cached ones as a third"
+            ) from None
+        return {**known, **dict.fromkeys(("llm", *LIKE_LLM), price)}
 
     def _cluster(self, own: Runtime | None) -> bool | str:
         if self.ray is None:

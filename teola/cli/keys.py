@@ -31,12 +31,30 @@ def create(
         list[str] | None,
         typer.Option("--scope", "-s", show_default=False, help="query (the default) or metrics."),
     ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--tokens-a-day",
+            min=1,
+            show_default=False,
+            help="Tokens that its queries may take in a day.",
+        ),
+    ] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option(
+            "--cost-a-day",
+            show_default=False,
+            help="The same in money, by the server's prices.",
+        ),
+    ] = None,
     file: File = KEYS,
     debug: o.Debug = False,
 ) -> int:
     """Print a new key, the only time that it can be seen."""
     auth = part("serve.access.auth")
-    typer.echo(auth.KeyFile(file).create(name, tenant, scopes or ("query",)))
+    budget = {"tokens_a_day": tokens, "cost_a_day": cost}
+    typer.echo(auth.KeyFile(file).create(name, tenant, scopes or ("query",), **budget))
     return 0
 
 

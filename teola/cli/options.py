@@ -74,6 +74,47 @@ Deadline = Annotated[
         "--deadline", metavar="SECONDS", rich_help_panel=QUERY, help="Give the query up after this."
     ),
 ]
+FinishBy = Annotated[
+    float | None,
+    typer.Option(
+        "--finish-by",
+        metavar="SECONDS",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="The answer is wanted by then; nothing is given up.",
+    ),
+]
+MostTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--most-tokens",
+        min=1,
+        metavar="N",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="All that its calls of LLMs may take, prompts included.",
+    ),
+]
+MostCost = Annotated[
+    float | None,
+    typer.Option(
+        "--most-cost",
+        metavar="MONEY",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="The same in money; needs --price.",
+    ),
+]
+PriceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--price",
+        metavar="PROMPT,ANSWER",
+        show_default=False,
+        rich_help_panel=QUERY,
+        help="Of a million tokens of the LLM, and of cached ones of prompts as a third number.",
+    ),
+]
 PassesOption = Annotated[
     str | None,
     typer.Option(

@@ -23,6 +23,7 @@ import typer
 from typer.main import get_command
 
 from teola.cli import (
+    answers_kept,
     collecting,
     configuring,
     index_documents,
@@ -33,8 +34,10 @@ from teola.cli import (
     model_server,
     profiling,
     querying,
+    replaying,
     server_queries,
     serving,
+    tables_sql,
     tracing,
 )
 from teola.cli.options import examples
@@ -62,11 +65,14 @@ app.command("apps", epilog=listing.APPS_EXAMPLES)(listing.apps)
 app.command("engines", epilog=listing.ENGINES_EXAMPLES)(listing.engines)
 app.command("serve", epilog=serving.SERVE_EXAMPLES)(serving.serve)
 app.command("trace", epilog=tracing.TRACE_EXAMPLES)(tracing.trace)
+app.command("replay", epilog=replaying.REPLAY_EXAMPLES)(replaying.replay)
 app.command("queries", epilog=server_queries.QUERIES_EXAMPLES)(server_queries.queries)
 app.command("waiting", epilog=inquiring.WAITING_EXAMPLES)(inquiring.waiting)
 app.command("answer", epilog=inquiring.ANSWER_EXAMPLES)(inquiring.answer)
 app.command("index", epilog=index_documents.EXAMPLES)(index_documents.index)
 app.command("delete", epilog=collecting.DELETE_EXAMPLES)(collecting.delete)
+app.command("sql", epilog=tables_sql.EXAMPLES)(tables_sql.sql)
+app.add_typer(answers_kept.app, name="answers")
 app.add_typer(collecting.app, name="collections")
 app.add_typer(profiling.app, name="profile")
 app.add_typer(configuring.app, name="config")

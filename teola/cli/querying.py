@@ -57,6 +57,10 @@ def run(
     inputs: o.Inputs = None,
     sets: o.Sets = None,
     deadline: o.Deadline = 120.0,
+    finish_by: o.FinishBy = None,
+    most_tokens: o.MostTokens = None,
+    most_cost: o.MostCost = None,
+    price: o.PriceOption = None,
     passes: o.PassesOption = None,
     profile: o.ProfileName = None,
     learn: o.Learn = None,
@@ -118,6 +122,7 @@ def run(
         embedding=embedding,
         dimensions=dimensions,
         learn=learn,
+        price=price,
     )
     line = AnswerLine()
     with at_home(chosen, engines) as runtime, watching() as watch:
@@ -131,6 +136,9 @@ def run(
             overrides=overrides,
             passes=passes,
             deadline_s=deadline,
+            finish_by_s=finish_by,
+            most_tokens=most_tokens,
+            most_cost=most_cost,
             on_ask=Prompter(before) if at_a_terminal() else None,
         )
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)

@@ -25,6 +25,11 @@ _TABLES: Final[dict[str, str]] = {
     "`[databases.NAME]`. It has a `path` or a `secret`, and [is only read](text-to-sql.md).",
     "tools": "One table for each server of tools (MCP), by the name under which agents ask for it: "
     "`[tools.NAME]`. It has a `command` or a `url`.",
+    "prices": "One table for each model, by the name that its server has for it (of a model "
+    "without a name: by its engine): `[prices.MODEL]`. Money for a million tokens, in any "
+    "currency.",
+    "budgets": "One table for each application that is bounded, by its name: `[budgets.APP]`. What "
+    "all its queries may take in a day of UTC; [keys](serving.md) have budgets, too.",
 }
 
 

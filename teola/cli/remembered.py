@@ -181,8 +181,12 @@ def _print_components(app: str, components: Mapping[str, Habit]) -> None:
 
 
 def _habit(name: str, habit: Habit) -> tuple[str, ...]:
-    """Of a Condition how it decides, of a function how long it takes, of an LLM's all else."""
+    """Of what grows how many turns (items) it has, of a Condition how it decides, of a function
+    how long it takes, of an LLM's all else."""
     odds = ", ".join(f"{branch} {100 * odd:.0f} %" for branch, odd in _odds(habit).items())
+    turns = habit.turns_after(0)
+    if turns is not None:
+        return (name, str(habit.calls), "", "", "", "", "", f"{turns:.3g} turns")
     if odds or habit.seconds is not None:
         takes = "" if habit.seconds is None else duration(habit.seconds)
         return (name, str(habit.calls), "", "", "", "", takes, odds)

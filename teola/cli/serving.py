@@ -173,6 +173,7 @@ def serve(
             where.max_queries_per_tenant,
             drain_s=where.drain_s,
             events=where.max_events,
+            logs_said=where.log_provider_messages,
             max_wait_s=where.max_wait_s,
             shares=server.Shares(where.tenant_weights, where.max_rate_per_tenant),
             query=server.QueryLimits(

@@ -91,10 +91,15 @@ def _how(result: Result) -> Iterator[str]:
     """State, seconds, primitives, tokens."""
     yield result.state
     yield f"{result.latency_s:.2f} s"
+    if result.objective is not None and result.objective.stated:
+        kept = "kept" if result.objective.met(result.latency_s) else "missed"
+        yield f"objective of {result.objective.by_s:g} s {kept}"
     yield f"{result.primitives:,} primitive{'' if result.primitives == 1 else 's'}"
     trace = result.trace
     if trace is not None and (trace.prompt_tokens or trace.completion_tokens):
         yield f"{trace.prompt_tokens:,} tokens read, {trace.completion_tokens:,} written"
+        if trace.counts.unpriced == 0 and (cost := trace.counts.cost):
+            yield f"cost {cost:.6g}"
 
 
 def _show_hit(out: Console, number: int, hit: Hit) -> None:

@@ -54,6 +54,9 @@ EFFECTS: Final = frozenset({Op.INGESTION})
 """Change something outside the query; retried only under an idempotency key."""
 STORE_READS: Final = frozenset({Op.SEARCHING, Op.SQL})
 """Read what an effect at the same engine may have changed."""
+DONE_ONCE: Final = frozenset({Op.EMBEDDING, Op.RERANKING, Op.WEB_SEARCH})
+"""Without chance, and reading nothing that the query's own tenant may change meanwhile: of equal
+ones that are under way at the same time, one is enough."""
 EXTERNAL_READS: Final = frozenset({Op.WEB_SEARCH, Op.SQL})
 
 ITEM_INPUTS: Final[dict[Op, tuple[str, ...]]] = {
@@ -127,7 +130,8 @@ class DecodeParams:
     check: JSON schema (as text) that the output is held to in place of `schema`, where somebody
     else says what is wrong with the rest of it. bare: an output that is no JSON is the string
     `field`. keep_thoughts: the reasoning that an output begins with (<think>...</think>) is part
-    of it.
+    of it. choices: texts of which the output is to be one; pattern: a regular expression that all
+    of it is to match. Engines hold the output to these where they can (vLLM); others may not.
     """
 
     max_tokens: int = 256
@@ -144,6 +148,8 @@ class DecodeParams:
     check: str | None = None
     bare: bool = False
     keep_thoughts: bool = False
+    choices: tuple[str, ...] | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +238,20 @@ class WebSearchParams:
 
 class SqlWork(Enum):
     """What a database is asked for. QUERY, EXPLAIN: of the input `sql`. VALUES: texts of the
-    database like the input `text`. SCHEMA: what it has."""
+    database like the input `text`. SCHEMA: what it has. LINK: which of that the question `text` is
+    about."""
 
     QUERY = "query"
     EXPLAIN = "explain"
     SCHEMA = "schema"
     VALUES = "values"
+    LINK = "link"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlParams:
-    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too."""
+    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too, and what
+    values are like its texts, where it finds no rows."""
 
     max_rows: int = 1000
     work: SqlWork = SqlWork.QUERY

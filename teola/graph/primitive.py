@@ -59,7 +59,8 @@ class Primitive:
 
     id: unique in its graph. component: the template component it came from. engine: name of the
     engine that runs it ("" for control ops). inputs: (name, Value) pairs. outputs: port names.
-    items: planned number of items of a batchable input (1 otherwise). after / guards: order and
+    items: planned number of items of a batchable input, or of a list that it grows over (1
+    otherwise). after / guards: order and
     guard edges. batchable: its item inputs may be cut. splittable: each item of its output means
     something alone. optional: its failure leaves the query `partial` instead of failed. origin: id
     of the p-graph's primitive it was made from ("" if it is that one, or a pass's Aggregate).

@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 from teola.graph.ops import Op
 from teola.learning.at_work import WAITS, AtWork, Nobody
+from teola.learning.by_instance import Pace, WholeCall, WorkKind
 from teola.learning.habits import Habits
 from teola.learning.least_squares import LeastSquares
-from teola.learning.lessons import EngineTimes
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.learning.observer import Observer
 from teola.policies.work import Slice
 from teola.profile import Cost
@@ -71,10 +72,15 @@ class _Sent(NamedTuple):
 
 class BatchTimes(Observer):
     """Learns the times of one batch engine. crowd: who works at the same time (None: that does not
-    matter)."""
+    matter). names: of its instances."""
 
-    def __init__(self, habits: Habits, crowd: AtWork | None = None) -> None:
+    def __init__(
+        self, habits: Habits, crowd: AtWork | None = None, names: Sequence[str] = ()
+    ) -> None:
         self._habits, self._crowd = habits, crowd or Nobody()
+        self._names = names
+        self._recalled: dict[WorkKind, Sequence[float]] = {}
+        self._own = [Pace() for _ in names] if len(names) > 1 else []
         self._ops: dict[Op, _Op] = {}
         self._sent: dict[int, _Sent] = {}
         self._seen = 0
@@ -96,14 +102,15 @@ class BatchTimes(Observer):
             others = self._crowd.others(before.crowd, now - sent, now)
             self._crowd.left(now)
         self._seen += 1
-        if self._seen > ALL_OF and self._seen % ONE_OF:
+        seldom = self._seen > ALL_OF and self._seen % ONE_OF > 0
+        if seldom and not self._own:
             return
         if now <= sent or not all(isinstance(outcome, Mapping) for outcome in outcomes):
             return
         work = slices[0].work
         spec = work.spec
         if spec.op is Op.TOOL_CALL:
-            if len(slices) == 1:
+            if len(slices) == 1 and not seldom:
                 self._habits.ran(work.asker.app, spec.component, now - sent)
             return
         units = 0
@@ -112,7 +119,11 @@ class BatchTimes(Observer):
         op = self._ops.get(spec.op)
         if op is None:
             op = self._ops[spec.op] = _Op(spec.item_tokens)
-        op.add(units, others, now - sent)
+        if not seldom:
+            op.add(units, others, now - sent)
+        if self._own:
+            whole = WholeCall(now, spec.op, (1.0, units), others, now - sent)
+            self._own[before.instance].ended(whole)
 
     def lost(self, i: int, now: float) -> None:
         for batch in [batch for batch, sent in self._sent.items() if sent.instance == i]:
@@ -130,3 +141,16 @@ class BatchTimes(Observer):
             varied=frozenset(op for op, of in known.items() if of.varied),
             crowding=sum(of.seconds / whole * of.crowding for of in known.values()),
         )
+
+    def recall(self, known: EngineTimes) -> None:
+        for op, cost in known.costs.items():
+            per_unit = cost.per_token_s or cost.per_item_s
+            self._recalled[op] = (cost.base_s, per_unit, known.crowding)
+
+    def instances(self) -> Mapping[str, Slowness]:
+        known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
+        times = self._recalled | {op: of.squares.solve() for op, of in known.items()}
+        found = {
+            name: own.slowness(times) for name, own in zip(self._names, self._own, strict=False)
+        }
+        return {name: one for name, one in found.items() if one is not None}

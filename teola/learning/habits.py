@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from teola.habit import Habit
+from teola.habit import MOST_TURNS, Habit
 
 REMEMBERED: Final = 64
 """Answers that a distribution of lengths is made of."""
@@ -22,7 +22,7 @@ FEW_TOKENS: Final = 16.0
 class _Means:
     """Of one component."""
 
-    __slots__ = ("branches", "cached", "calls", "outputs", "prompt", "seconds")
+    __slots__ = ("branches", "cached", "calls", "outputs", "prompt", "seconds", "turns")
 
     def __init__(self, known: Habit | None = None) -> None:
         self.calls = known.calls if known else 0
@@ -30,6 +30,7 @@ class _Means:
         self.cached = known.cached if known else 0.0
         self.seconds = known.seconds if known else None
         self.branches = dict(known.branches) if known else {}
+        self.turns = [*known.turns] if known else []
         self.outputs: deque[float] = deque(maxlen=REMEMBERED)
         if known and (known.output, known.output_p90) != (1.0, 1.0):
             others = max(0.0, (10 * known.output - known.output_p90) / 9)
@@ -46,6 +47,7 @@ class _Means:
             output_p90=late,
             seconds=self.seconds,
             branches=dict(self.branches),
+            turns=tuple(self.turns),
         )
 
     @property
@@ -106,6 +108,17 @@ class Habits:
         branches = self._of(app, component).branches
         branches[branch] = branches.get(branch, 0) + 1
 
+    def turned(self, app: str, component: str, count: int) -> None:
+        """What grows had so many turns (an Each: items)."""
+        turns = self._of(app, component).turns
+        last = min(count, MOST_TURNS)
+        turns += [0] * (last + 1 - len(turns))
+        for k in range(last + 1):
+            turns[k] += 1
+        if count > last:
+            turns += [0] * (MOST_TURNS + 2 - len(turns))
+            turns[MOST_TURNS + 1] += count - last
+
     def publish(self) -> dict[tuple[str, str], Habit] | None:
         """All of them, if one has moved by a tenth since they were published last."""
         moved = False
@@ -128,6 +141,7 @@ def _moved(before: Habit, now: Habit) -> bool:
         (before.prompt, now.prompt),
         (before.output, now.output),
         (before.seconds or 0.0, now.seconds or 0.0),
+        (before.turns_after(0) or 0.0, now.turns_after(0) or 0.0),
     ]
     if any(abs(a - b) > MOVED * max(a, b, 1e-9) for a, b in pairs):
         return True

@@ -18,7 +18,7 @@ from teola.learning.calls import CallTimes
 from teola.learning.habits import MOVED, Habits
 from teola.learning.lessons import NO_LESSONS, EngineTimes, Lessons
 from teola.learning.observer import Observer
-from teola.profile import EngineProfile, StepTime
+from teola.profile import EngineProfile, StepTime, unlike
 
 EPOCH_S: Final = 1.0
 """Shortest time from an epoch to the next."""
@@ -38,15 +38,17 @@ class Learner:
         self._recalled: dict[str, EngineTimes] = {}
         self._next = float("-inf")
 
-    def observer(self, engine: str, budget: int | None) -> Observer:
+    def observer(self, engine: str, budget: int | None, names: Sequence[str] = ()) -> Observer:
         """Who is to be told what happens at an engine. budget: prompt tokens of one step of an LLM
-        (None: it is none)."""
+        (None: it is none). names: of its instances, by what they are."""
         habits = self.habits
         found: Observer = (
-            BatchTimes(habits, self._crowd)
+            BatchTimes(habits, self._crowd, names)
             if budget is None
-            else CallTimes(habits, budget, self._crowd)
+            else CallTimes(habits, budget, self._crowd, names)
         )
+        if (known := self._recalled.get(engine)) is not None:
+            found.recall(known)
         self._engines[engine] = found
         return found
 
@@ -60,20 +62,30 @@ class Learner:
         )
         self.habits.recall(known.habits)
         self._recalled |= known.engines
+        for name, times in known.engines.items():
+            if name in self._engines:
+                self._engines[name].recall(times)
 
     def publish(self, now: float) -> bool:
-        """Begin an epoch if it is time and something has moved; whether one began."""
+        """Begin an epoch if it is time and something has moved; whether one began. Times of single
+        instances are no matter of plans: they hold as soon as they are known."""
         if now < self._next:
             return False
         self._next = now + EPOCH_S
         engines = dict(self.lessons.engines)
-        moved = False
+        moved = apart = False
         for name, times in self._known():
-            if _moved(engines.get(name), times):
+            before = engines.get(name)
+            if _moved(before, times):
                 engines[name] = times
                 moved = True
+            elif before is not None and _moved_apart(before, times):
+                engines[name] = replace(before, instances=times.instances)
+                apart = True
         habits = self.habits.publish()
         if not moved and habits is None:
+            if apart:
+                self.lessons = replace(self.lessons, engines=engines)
             return False
         told = self.lessons.habits if habits is None else habits
         self.lessons = Lessons(self.lessons.epoch + 1, engines, told)
@@ -89,8 +101,15 @@ class Learner:
         since are as they were."""
         for name, learning in self._engines.items():
             times, before = learning.times(), self._recalled.get(name)
+            instances = learning.instances()
+            if before:
+                instances = {**before.instances, **instances}
             if times is None or (before and times.seen < min(before.seen, AGAIN)):
+                if before and instances != before.instances:
+                    yield name, replace(before, instances=instances)
                 continue
+            if instances:
+                times = replace(times, instances=instances)
             if before:
                 costs = {**before.costs, **times.costs}
                 varied = (before.varied - times.costs.keys()) | times.varied
@@ -99,15 +118,36 @@ class Learner:
 
 
 class LearnedProfiles(Sequence[EngineProfile]):
-    """Of each instance of an engine, as it is known now. profile: what is known without lessons."""
+    """Of each instance of an engine, as it is known now. profile: what is known without lessons.
+    names: of the instances. Those that are alike have the very same times."""
 
-    def __init__(self, learner: Learner, engine: str, profile: EngineProfile, count: int) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        engine: str,
+        profile: EngineProfile,
+        count: int,
+        names: Sequence[str] = (),
+    ) -> None:
         self._learner, self._engine, self._profile = learner, engine, profile
+        self._names = names
         self._times: EngineTimes | None = None
+        self._whole = profile
         self._now = [profile.of(i) for i in range(count)]
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        """Another one whenever a profile is another."""
+        self._renew()
+        return self._version
 
     def __len__(self) -> int:
         return len(self._now)
+
+    def __iter__(self) -> Iterator[EngineProfile]:
+        self._renew()
+        return iter(self._now)
 
     @overload
     def __getitem__(self, i: int) -> EngineProfile: ...
@@ -116,11 +156,26 @@ class LearnedProfiles(Sequence[EngineProfile]):
     def __getitem__(self, i: slice) -> Sequence[EngineProfile]: ...
 
     def __getitem__(self, i: int | slice) -> EngineProfile | Sequence[EngineProfile]:
-        times = self._learner.lessons.engines.get(self._engine)
-        if times is not None and times is not self._times:
-            profile, self._times = times.over(self._profile), times
-            self._now = [profile.of(k) for k in range(len(self._now))]
+        self._renew()
         return self._now[i]
+
+    def _renew(self) -> None:
+        times = self._learner.lessons.engines.get(self._engine)
+        if times is None or times is self._times:
+            return
+        before, self._times = self._times, times
+        self._version += 1
+        if before is None or replace(before, instances={}) != replace(times, instances={}):
+            self._whole = times.over(self._profile)
+        self._now = [self._whole.of(k) for k in range(len(self._now))]
+        known = [times.instances.get(name) for name in self._names]
+        factors = [1.0 if one is None else one.factor for one in known]
+        if unlike(factors):
+            pairs = zip(self._now, known, strict=True)
+            self._now = [
+                one if own is None else replace(self._whole, pool=()).slowed(own.factor, one)
+                for one, own in pairs
+            ]
 
 
 def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:
@@ -131,6 +186,15 @@ def _moved(before: EngineTimes | None, now: EngineTimes) -> bool:
     return were.keys() != are.keys() or any(
         abs(value - were[name]) > MOVED * max(value, were[name]) for name, value in are.items()
     )
+
+
+def _moved_apart(before: EngineTimes, now: EngineTimes) -> bool:
+    """Whether a figure of a single instance has."""
+    were, are = before.instances, now.instances
+    if were.keys() != are.keys():
+        return True
+    pairs = ((were[name].factor, are[name].factor) for name in are)
+    return any(abs(a - b) > MOVED * max(a, b) for a, b in pairs)
 
 
 def figures(times: EngineTimes) -> Mapping[str, float]:

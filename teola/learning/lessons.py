@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph.ops import Op
-from teola.habit import Habit
+from teola.habit import MOST_TURNS, Habit
 from teola.profile import Cost, EngineProfile, Profile, StepTime
 
 FORMAT_VERSION: Final = 1
+
+
+class Slowness(NamedTuple):
+    """Of one instance: so many times as long as its engine on average it takes. seen: calls
+    (batches) that ended there."""
+
+    factor: float
+    seen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,8 @@ class EngineTimes:
     costs: of the ops of a batch engine. step: of an LLM. seen: measurements behind them.
     varied: ops whose batches were of different sizes, so that one knows what of their time does not
     depend on the size. crowding: how much longer it takes for each other instance that works at the
-    same time (EngineProfile).
+    same time (EngineProfile). instances: of those that are known by themselves, by what they are
+    and not by number, how slow they are.
     """
 
     costs: Mapping[Op, Cost] = field(default_factory=dict)
@@ -30,6 +39,7 @@ class EngineTimes:
     seen: int = 0
     varied: frozenset[Op] = frozenset()
     crowding: float = 0.0
+    instances: Mapping[str, Slowness] = field(default_factory=dict)
 
     def over(self, profile: EngineProfile) -> EngineProfile:
         """`profile` with these times instead of its own, also of instances in its pool that have
@@ -86,7 +96,7 @@ class Lessons:
             raise InputError(f"{where}: expected version {FORMAT_VERSION} of what was learned")
         try:
             engines = {name: _read(times) for name, times in data["engines"].items()}
-            habits = {(app, name): Habit(**_sound(habit)) for app, name, habit in data["habits"]}
+            habits = {(app, name): _habit(habit) for app, name, habit in data["habits"]}
             return cls(int(data["epoch"]), engines, habits)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{where}: malformed ({error})") from None
@@ -102,6 +112,7 @@ def _written(times: EngineTimes) -> dict[str, Any]:
         "seen": times.seen,
         "varied": sorted(op.value for op in times.varied),
         "crowding": times.crowding,
+        "instances": {name: one._asdict() for name, one in times.instances.items()},
     }
 
 
@@ -112,7 +123,18 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
         seen=int(data["seen"]),
         varied=frozenset(map(Op, data["varied"])),
         crowding=_sound({"crowding": data.get("crowding", 0.0)})["crowding"],
+        instances={
+            name: Slowness(**_sound(one)) for name, one in data.get("instances", {}).items()
+        },
     )
+
+
+def _habit(data: Mapping[str, Any]) -> Habit:
+    turns = tuple(map(int, data.get("turns", ())))
+    if len(turns) > MOST_TURNS + 2 or any(count < 0 for count in turns):
+        raise ValueError(f"turns cannot be {turns}")
+    figures = {name: value for name, value in data.items() if name != "turns"}
+    return Habit(**_sound(figures), turns=turns)
 
 
 def _sound(figures: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from teola.learning.lessons import EngineTimes
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.policies.work import Slice, Work
 
 
@@ -28,9 +28,19 @@ class Observer:
         """A call is over. cached: tokens of its prompt that the instance had kept. generated:
         tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
 
+    def rows(self, i: int, change: int, now: float) -> None:
+        """So many rows more (less) run on instance `i`, beside its calls."""
+
     def lost(self, i: int, now: float) -> None:
         """Instance `i` is gone, with all that it ran."""
 
     def times(self) -> EngineTimes | None:
         """What is known by now (None: too little)."""
         return None
+
+    def recall(self, known: EngineTimes) -> None:
+        """This was known at an earlier time."""
+
+    def instances(self) -> Mapping[str, Slowness]:
+        """How slow single instances are, as far as that is known by now, by name."""
+        return {}

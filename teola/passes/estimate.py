@@ -8,14 +8,17 @@ run time; these numbers serve passes and `explain` only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from teola.graph import (
     QUERY,
     ConditionParams,
     DecodeParams,
     Graph,
+    GrowParams,
     Op,
     Part,
     Primitive,
@@ -95,7 +98,10 @@ def planned_output(p: Primitive) -> int:
 
 
 def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
-    """Estimated execution time of a primitive alone on its engine."""
+    """Estimated execution time of a primitive alone on its engine; of one that grows, from its
+    beginning to the end of its last part."""
+    if p.op is Op.GROW:
+        return growth(graph, p, profile).length_s
     if p.op in CONTROL:
         return 0.0
     engine, habit = profile.engine(p.engine), profile.habit(graph.name, p.component)
@@ -121,8 +127,126 @@ def item_s(graph: Graph, p: Primitive, profile: Profile) -> float:
 
 
 def total(graph: Graph, profile: Profile) -> float:
-    """Seconds of all primitives one after another, without branches that are not expected."""
-    return sum(seconds(graph, p, profile) for p in graph.primitives if expected(graph, p, profile))
+    """Seconds of all primitives one after another, with those of the parts that they are expected
+    to grow, and without branches that are not expected."""
+    return sum(weight(graph, p, profile) for p in graph.primitives if expected(graph, p, profile))
+
+
+def weight(graph: Graph, p: Primitive, profile: Profile) -> float:
+    """Seconds of a primitive, or of all primitives of its parts one after another."""
+    if p.op is Op.GROW:
+        return growth(graph, p, profile).total_s
+    return seconds(graph, p, profile)
+
+
+def timed(graph: Graph, profile: Profile) -> bool:
+    """Whether the times of all engines are known that the graph is expected to need, its parts
+    included. (A function counts as nothing until it was seen.)"""
+    return all(_timed(graph, p, profile) for p in graph.primitives if expected(graph, p, profile))
+
+
+def _timed(graph: Graph, p: Primitive, profile: Profile) -> bool:
+    if type(p.params) is GrowParams:
+        return _part(graph, p.params, profile).timed
+    return p.op in CONTROL or p.op is Op.TOOL_CALL or profile.engine(p.engine).timed
+
+
+# --- what grows ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthEstimate:
+    """What a primitive that grows is expected to become.
+
+    times: parts (turns of a Loop, items of an Each). part_s: seconds of one, along its longest
+    path; part_total_s: of all its primitives one after another. beside: parts side by side.
+    """
+
+    times: float = 0.0
+    part_s: float = 0.0
+    part_total_s: float = 0.0
+    beside: int = 1
+
+    @property
+    def length_s(self) -> float:
+        """Seconds until the last part has ended."""
+        return self.in_turn_s(self.times)
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all primitives of all parts, one after another."""
+        return self.times * self.part_total_s
+
+    def in_turn_s(self, times: float) -> float:
+        """Seconds that so many parts take, as many at once as there may be."""
+        return self.part_s * (times / self.beside if times > self.beside else min(1.0, times))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One part. timed: the times are known of what it needs. room: parts that its engines can run
+    at once."""
+
+    part_s: float
+    total_s: float
+    room: int
+    timed: bool
+
+
+_PARTS: Final[WeakKeyDictionary[Any, tuple[Profile, str, _Part]]] = WeakKeyDictionary()
+"""Of each template what was estimated last: passes ask for one profile again and again."""
+
+
+def growth(graph: Graph, p: Primitive, profile: Profile) -> GrowthEstimate:
+    """What primitive `p` is expected to grow: as many parts as runs of it had until now, on
+    average; before there are any, as its author expects, or as its list is planned to have."""
+    params = p.params
+    assert isinstance(params, GrowParams)
+    repeated, part = params.grower.repeated, _part(graph, params, profile)
+    times = profile.habit(graph.name, p.component).turns_after(0)
+    if times is None:
+        times = float(p.items if repeated.times is None else repeated.times)
+    beside = min(repeated.at_once, part.room)
+    return GrowthEstimate(times, part.part_s, part.total_s, beside)
+
+
+def _part(graph: Graph, params: GrowParams, profile: Profile) -> _Part:
+    grower = params.grower
+    body = grower.bodies[grower.repeated.body]
+    last = _PARTS.get(body)
+    if last is not None and last[0] is profile and last[1] == graph.name:
+        return last[2]
+    inner = body.planned(graph.name)
+    made = _Part(
+        _longest(inner, profile),
+        total(inner, profile),
+        _room(inner, profile),
+        timed(inner, profile),
+    )
+    _PARTS[body] = (profile, graph.name, made)
+    return made
+
+
+def _longest(graph: Graph, profile: Profile) -> float:
+    """Seconds of the longest path: a part is small, and its engines are others', too."""
+    ends: dict[str, float] = {}
+    for id in graph.order:
+        p = graph[id]
+        taken_s = seconds(graph, p, profile) if expected(graph, p, profile) else 0.0
+        ends[id] = max((ends[q] for q in graph.parents[id]), default=0.0) + taken_s
+    return max(ends.values(), default=0.0)
+
+
+def _room(graph: Graph, profile: Profile) -> int:
+    """How many parts like this its engines can run at once, at least 1."""
+    rooms = []
+    for p in graph.primitives:
+        if p.op in CONTROL or p.op in DECODES:
+            continue
+        engine = profile.engine(p.engine)
+        shared = engine.concurrency * max(1, engine.max_batch // max(1, p.items))
+        rooms.append(engine.instances * (engine.max_sequences if p.op in PREFILLS else shared))
+    return max(1, min(rooms, default=1))
 
 
 def expected(graph: Graph, p: Primitive, profile: Profile | None = None) -> bool:

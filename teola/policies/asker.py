@@ -12,15 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-
-@dataclass(slots=True)
-class Budget:
-    """What a query may still take, counted down by all its parts and the queries inside it.
-
-    tokens: of prompts and answers.
-    """
-
-    tokens: float = inf
+from teola.policies.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +25,8 @@ class Asker:
     admitted: when the query was admitted, on the driver's clock.
     finish_by: when its answer is wanted, on the same clock: an objective, not the deadline at which
         it is given up.
-    budget: what it may still take (None: there is no bound).
-
-    No policy reads `finish_by` and `budget` yet.
+    budget: what it may still take, with all its parts and the queries inside it (None: there is no
+        bound).
     """
 
     tenant: str = "default"
@@ -43,4 +34,4 @@ class Asker:
     program: str = ""
     admitted: float = 0.0
     finish_by: float = inf
-    budget: Budget | None = None
+    budget: Ledger | None = None

@@ -24,17 +24,23 @@ class Because(Enum):
     FIRST = "first"
     COST = "cost"
     LOAD = "load"
+    SPEED = "speed"
+    LOOKS = "looks"
     DECODES = "decodes"
     SHIFTED = "shifted"
     TURN = "turn"
     POLICY = "policy"
     ROOM = "room"
+    ENDS = "ends"
+    SOONEST = "soonest"
+    UNTIMED = "untimed"
 
     GATE = "gate"
     HITS = "hits"
     SIBLINGS = "siblings"
     AHEAD = "ahead"
     HELD = "held"
+    LIMIT = "limit"
 
     __hash__ = object.__hash__
 
@@ -48,11 +54,16 @@ _PLACED: Final[Mapping[Because, str]] = {
     Because.FIRST: "least to compute before its first token: {here}, next {next}",
     Because.COST: "least cost {here}, next {next}",
     Because.LOAD: "least loaded: {here}, next {next}",
+    Because.SPEED: "done soonest there, by its load and its speed: {here}, next {next}",
+    Because.LOOKS: "slow when it was used last; this call looks whether it still is",
     Because.DECODES: "decodes more than it prefills",
     Because.SHIFTED: "takes calls over: {here} of them against {next}",
     Because.TURN: "its turn",
     Because.POLICY: "chosen by its policy when the call was queued",
     Because.ROOM: "had room",
+    Because.ENDS: "its work ahead and the call take {here}, next {next}",
+    Because.SOONEST: "predicted to end first there",
+    Because.UNTIMED: "had room, since times are not known yet",
 }
 _HELD: Final[Mapping[Because, str]] = {
     Because.GATE: "no room beside programs that come back",
@@ -61,6 +72,7 @@ _HELD: Final[Mapping[Because, str]] = {
     Because.AHEAD: "the rest of its prompt comes later",
     Because.HELD: "its policy said so",
 }
+_LIMITED: Final = "waited for the server's rate limit, {seconds}"
 
 
 class Hold(NamedTuple):
@@ -68,6 +80,14 @@ class Hold(NamedTuple):
 
     because: Because
     seconds: float
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        seconds = _figure(self.seconds, "s")
+        if self.because is Because.LIMIT:
+            return _LIMITED.format(seconds=seconds)
+        return f"held {seconds}: {_held(self.because)}"
 
 
 class Reason(NamedTuple):
@@ -102,7 +122,7 @@ class Reason(NamedTuple):
 
     def words(self, instance: int) -> str:
         """A sentence about a call that went to `instance`, or is bound to it (-1: to none)."""
-        told = [f"held {_figure(hold.seconds, 's')}: {_held(hold.because)}" for hold in self.holds]
+        told = [hold.words for hold in self.holds]
         if self.since is None and instance >= 0:
             told.append(self._placed(instance))
         return "; then ".join(told)

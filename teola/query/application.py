@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
@@ -19,6 +19,7 @@ from teola.profile import Profile
 from teola.runtime.default_runtime import default_runtime
 from teola.runtime.documents import Prepared
 from teola.runtime.live.nesting import calling
+from teola.runtime.objectives import checked_objective
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.tools.base import Tool
@@ -29,6 +30,9 @@ from teola.workflow.components import Agent, Embedding, Indexing, Search
 from teola.workflow.inputs import Input, absent, declared, kinds_of
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import all_primitives
+
+SHARED_S: Final = 600.0
+"""For how long an application's answers are shared that shares them."""
 
 
 class Application:
@@ -50,11 +54,18 @@ class Application:
         runtime: Runtime | None = None,
         version: str = "",
         on_unknown: Literal["ask", "fail"] = "ask",
+        finish_by_s: float | None = None,
+        shares_answers: bool = False,
+        shares_answers_s: float = SHARED_S,
     ) -> None:
         self.name, self.description = name, description
         if on_unknown not in ("ask", "fail"):
             raise InputError(f"on_unknown must be 'ask' or 'fail', got {on_unknown!r}")
         self.version, self.on_unknown = version, on_unknown
+        self.finish_by_s = checked_objective(finish_by_s)
+        if not (shares_answers_s > 0):
+            raise InputError(f"shares_answers_s must be positive, got {shares_answers_s!r}")
+        self.shares_answers, self.shares_answers_s = shares_answers, shares_answers_s
         self.declared = declared(inputs)
         self.inputs = kinds_of(self.declared)
         self.builder = Builder(name, template, self.inputs, outputs, absent(self.declared))

@@ -4,12 +4,14 @@ queries begin, are answered, resumed, cancelled and ended. On the runtime's loop
 Long because a query is followed from its beginning to its end in one place.
 
 A program is a desk with one visitor, a server a desk with many; they differ by DeskOptions only. So
-what one of them has filed in the journal is answered, resumed and ended by the other.
+what one of them has filed in the journal is answered, resumed and ended by the other. Long because
+all that can happen to a query while it is under way has its place here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
@@ -37,14 +39,15 @@ from teola.query.journal.lost import (
     JournalLost,
     JournalUnreadable,
 )
+from teola.query.journal.query_rows import Asked, Body, Kept, Taken, ended
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.rows import Asked, Body, Kept, Taken, ended
 from teola.query.query_files import QueryFiles
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.query.underway import DeskOptions, FiledWhen, Keeping, Underway
 from teola.runtime.live.nesting import calling
 from teola.runtime.live.steps import Steps
+from teola.runtime.objectives import objective_left
 from teola.runtime.runtime import Runtime
 
 AGAIN_S: Final = 0.5
@@ -258,7 +261,15 @@ class Desk(Generic[U]):
             if paths:
                 await journal.restore(row.tenant, row.id, paths)
             what = inputs, body.overrides, body.passes
-            spec = QuerySpec(*what, row.left_s, row.tenant, session=body.session, asked=row.created)
+            spec = QuerySpec(
+                *what,
+                row.left_s,
+                row.tenant,
+                session=body.session,
+                asked=row.created,
+                finish_by_s=objective_left(body.finish_by_s, row.created, time.time(), row.left_s),
+                **body.bounds,
+            )
             return begin(spec, steps, files.remove)
         except BaseException:
             files.remove()

@@ -1,11 +1,15 @@
-"""Job: one query on its way through: prepare documents, plan, execute, release."""
+"""Job: one query on its way through: prepare documents, plan, execute, release.
+
+Long because the way of one query is told in one place.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from teola.engine import QueryContext
@@ -13,11 +17,13 @@ from teola.errors import DeadlineExceeded, InputError, TeolaError
 from teola.graph import Op
 from teola.passes import select
 from teola.policies.asker import Asker
+from teola.policies.ledger import Ledger
 from teola.profile import Profile
 from teola.query.application import Application
 from teola.query.result import Result
-from teola.query.spec import QuerySpec, program_of
+from teola.query.spec import QuerySpec, ledger_of, program_of
 from teola.run_secrets import OF_NONE, Secrets
+from teola.runtime.day_accounts import check_bounds
 from teola.runtime.documents import (
     Prepared,
     Preparer,
@@ -26,14 +32,17 @@ from teola.runtime.documents import (
     passed_over,
     replaced,
 )
+from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
 from teola.runtime.live.query import Ending, Watcher, as_failure, describe
 from teola.runtime.live.steps import Steps
+from teola.runtime.objectives import checked_objective
 from teola.runtime.observe.demand import done
 from teola.runtime.observe.kept_values import room_for
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
+from teola.schedule.plan import Plan
 from teola.workflow.inputs import absent, check, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
@@ -58,7 +67,8 @@ class Job:
     given: its inputs, with the defaults of those that it leaves out.
     overrides: component -> parameter -> value.
     passes: names of those that run.
-    tenant, deadline_s, bounds, session, asked: see QuerySpec.
+    tenant, deadline_s, finish_by_s, bounds, session, asked, most_tokens, most_cost: see QuerySpec.
+    budget: what it may take, with all that it shares that with (None: there is no bound).
     part_of: the program that it belongs to ("": it is one by itself).
     caller: the component that asks it, if one does.
     trace: what has run of it, from its admission on.
@@ -89,10 +99,14 @@ class Job:
         self.part_of = self._part_of(ask)
         if not ask.deadline_s > 0:
             raise InputError(f"deadline_s must be positive, got {ask.deadline_s}")
+        self.finish_by_s = checked_objective(ask.finish_by_s, ask.deadline_s)
         self.deadline_s, self.bounds, self.session = ask.deadline_s, ask.bounds, ask.session
-        self.asked = ask.asked
+        self.asked, self.most_tokens, self.most_cost = ask.asked, ask.most_tokens, ask.most_cost
+        if ask.most_tokens is not None or ask.most_cost is not None:
+            check_bounds(ask.most_tokens, ask.most_cost, "most_tokens", "most_cost")
         self.secrets = Secrets(ask.secrets) if ask.secrets else OF_NONE
         self.runtime = app.home
+        self.budget = self._budget(ask)
         self.runtime.fitting.add(app, app.name, app.users, self.runtime.configs)
         self.runtime.fitting.look(self.runtime.configs)
         self.overrides: Mapping[str, Mapping[str, Any]] = nested(ask.overrides)
@@ -240,16 +254,35 @@ class Job:
                 bounds.most_primitives,
                 bounds.most_bytes,
                 bounds.most_parts,
-                bounds.most_tokens,
                 people=self.people,
                 steps=self.steps,
                 secrets=self.secrets,
                 values=room_for(self.runtime.keep_values, self.secrets),
+                answers=KeptAnswers(self.id),
+                shares_s=self.app.shares_answers_s if self.app.shares_answers else 0.0,
             )
         around = self.caller.query
         terms = around.terms  # whose steps have no names for what is inside it
         spender = around.spender
-        return replace(terms, depth=terms.depth + 1, steps=None, spender=spender)
+        shares_s = self.app.shares_answers_s if self.app.shares_answers else 0.0
+        inside: Any = {"spender": spender, "shares_s": shares_s, "around": around.run}
+        return replace(terms, depth=terms.depth + 1, steps=None, **inside)
+
+    def _budget(self, ask: QuerySpec) -> Ledger | None:
+        """What it may take: its own bound, those of the queries around it, and of its application
+        and whoever asks for the day. Raises InputError for money without prices."""
+        runtime, name = self.runtime, self.app.name
+        around = self.caller.query.run.asker.budget if self.caller is not None else None
+        others = list(ask.accounts)
+        if (day := runtime.budgets.get(name)) is not None:
+            others.append(runtime.days.account(f"application {name!r} today", day))
+        found = ledger_of(ask, around, others)
+        if found is not None and found.counts_money and not runtime.prices:
+            raise InputError(
+                "a bound on money needs prices: Runtime(prices={MODEL: Price(prompt, answer)}), or "
+                "[prices.MODEL] in the configuration"
+            )
+        return found
 
     def _inside(self, caller: Caller, context: QueryContext, trace: Trace) -> QueryContext:
         """Link it to the query around it, which has no more time for it than for itself."""
@@ -325,13 +358,31 @@ class Job:
             absent=absent(app.declared, self.given),
         )
         trace.step("optimise", began, loop.time())
-        asker = Asker(context.tenant, app.name, context.program, trace.admitted)
+        asker = Asker(
+            context.tenant,
+            app.name,
+            context.program,
+            trace.admitted,
+            self._finish_by(plan, trace),
+            self.budget,
+        )
         told = listener.watcher, listener.streams, terms
         self.people.busy -= 1
         try:
             return await runtime.live.execute(plan, values, context, asker, trace, *told)
         finally:
             self.people.busy += 1
+
+    def _finish_by(self, plan: Plan, trace: Trace) -> float:
+        """When its answer is wanted, on the loop's clock; of a query inside another one, no later
+        than that of the one around it."""
+        app = self.app
+        found = self.runtime.objectives.of(self.finish_by_s, app.name, app.finish_by_s, plan)
+        around = inf if self.caller is None else self.caller.query.run.asker.finish_by
+        own = inf
+        if found is not None and (found.stated or around == inf):
+            trace.objective, own = found, trace.admitted + found.by_s
+        return min(own, around)
 
     def _result(self, ending: Ending) -> Result:
         error: TeolaError | None = None
@@ -355,12 +406,21 @@ class Job:
     def _notices(self, trace: Trace) -> tuple[str, ...]:
         """What to know of how the answer was made: what the engines that wrote a text say of it,
         how their texts ended, and what grew says of itself."""
-        texts = (p for p in done(trace) if p.op is Op.DECODING and "items" not in p.outputs)
+        # A text that only a part has written is the query's too, such as a candidate's in a loop.
+        primitives = (p for one in _with_inner(trace) for p in done(one))
+        texts = (p for p in primitives if p.op is Op.DECODING and "items" not in p.outputs)
         engines = dict.fromkeys(p.engine for p in texts)
         said = (self.runtime.spec(name).notice for name in engines)
         ends = (told for end, told in ENDS.items() if end in trace.ends)
         failed = (f"{name}: {told}" for name, told in _failures(trace).items())
         return tuple(dict.fromkeys((*filter(None, said), *ends, *trace.notices, *failed)))
+
+
+def _with_inner(trace: Trace) -> Iterator[Trace]:
+    """A trace, and those of its parts and of the queries inside it."""
+    yield trace
+    for inner in trace.inner:
+        yield from _with_inner(inner)
 
 
 def _failures(trace: Trace) -> dict[str, str]:

@@ -41,15 +41,19 @@ def run_call(
     overrides: Overrides | None = None,
     passes: Passes = None,
     deadline_s: float = DEADLINE_S,
+    finish_by_s: float | None = None,
     tenant: str | None = None,
     session: str | None = None,
     secrets: Mapping[str, str] | None = None,
+    most_tokens: int | None = None,
+    most_cost: float | None = None,
     on_ask: OnAsk | None = None,
     **more: Any,
 ) -> RunCall:
     """Parameters of `App.run`, where they are described."""
     what = by_name(inputs, more), overrides or {}, passes, deadline_s, tenant
-    return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}), on_ask)
+    bounds: Any = {"most_tokens": most_tokens, "most_cost": most_cost, "finish_by_s": finish_by_s}
+    return RunCall(QuerySpec(*what, session=session, secrets=secrets or {}, **bounds), on_ask)
 
 
 class ResumeCall(NamedTuple):

@@ -11,8 +11,10 @@ from typing import Any, Final
 from teola.engine import Hit
 from teola.errors import Overloaded, QueryCancelled, QueryFailed, TeolaError
 from teola.graph import Inquiry
-from teola.runtime.observe.demand import done_in_all
+from teola.runtime.objectives import Objective
+from teola.runtime.observe.demand import done_in_all, ran_of, steps_of, usage_of
 from teola.runtime.observe.trace import Trace
+from teola.runtime.observe.usage import QueryUsage
 
 LEVELS: Final = 100
 """Of lists and mappings inside each other in an output: what a parser takes, with room to spare."""
@@ -111,6 +113,36 @@ class Result:
         raise error
 
     @property
+    def objective(self) -> Objective | None:
+        """When its answer was wanted; `met` says whether it came by then."""
+        return self.trace.objective if self.trace is not None else None
+
+    @property
+    def finish_reasons(self) -> Mapping[str, str]:
+        """Why the text of each output ended that a language model wrote, by name, in the words of
+        its engine: `stop`, `length`, `refusal`. Known of a query that ended in this process."""
+        return self.trace.finish_reasons if self.trace is not None else {}
+
+    @property
+    def usage(self) -> QueryUsage:
+        """What it took of its engines, with its parts and the queries inside it."""
+        return usage_of(self.trace) if self.trace is not None else QueryUsage()
+
+    @property
+    def steps(self) -> list[Mapping[str, Any]]:
+        """What its agents did: the output `steps`, else, of a query that did not come to its end,
+        what they had done by then."""
+        told = self.outputs.get("steps")
+        if isinstance(told, list):
+            return told
+        return [] if self.trace is None else steps_of(self.trace)
+
+    @property
+    def ran(self) -> list[str]:
+        """What an engine has done of it, parts and queries inside included, by ids."""
+        return [] if self.trace is None else ran_of(self.trace)
+
+    @property
     def primitives(self) -> int:
         """Primitives that an engine has done, in the query and in its parts, as far as these are
         recorded."""
@@ -125,7 +157,11 @@ class Result:
             "outputs": {name: jsonable(value) for name, value in self.outputs.items()},
             "latency_s": round(self.latency_s, 6),
             "primitives": self.primitives,
+            "usage": self.usage.to_json(),
         }
+        if self.objective is not None and self.state != "waiting":
+            told = self.objective.to_json(self.latency_s)
+            found["objective"] = {**told, "met": told["met"] and self.state in ("ok", "partial")}
         if self.missing:
             found["missing"] = list(self.missing)
         if self.reasons:

@@ -26,7 +26,7 @@ from teola.query.job import Job
 from teola.query.journal import durable
 from teola.query.journal.journal import Journal
 from teola.query.journal.lost import JournalLost, Postponed
-from teola.query.journal.rows import Body, ended
+from teola.query.journal.query_rows import Body, ended
 from teola.query.result import Result
 from teola.runtime.documents import collected
 from teola.runtime.live.query import Progress, Token, Watcher
@@ -342,7 +342,13 @@ def _packed(job: Job) -> tuple[str, list[Path]]:
     }
     passes = ",".join(one.name for one in job.passes) or "none"
     return Body(
-        inputs=inputs, overrides=dict(job.overrides), passes=passes, session=job.session
+        inputs=inputs,
+        overrides=dict(job.overrides),
+        passes=passes,
+        session=job.session,
+        finish_by_s=job.finish_by_s,
+        most_tokens=job.most_tokens,
+        most_cost=job.most_cost,
     ).packed()
 
 

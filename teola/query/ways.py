@@ -18,7 +18,7 @@ from teola.query.application import Application
 from teola.query.desk import Desk, Found, desk_of
 from teola.query.job import Job
 from teola.query.journal.lost import JournalLost
-from teola.query.journal.rows import Taken
+from teola.query.journal.query_rows import Taken
 from teola.query.parameters import NOTHING, OnAsk, ResumeCall, RunCall
 from teola.query.result import Result
 from teola.query.spec import QuerySpec

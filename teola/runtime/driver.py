@@ -20,8 +20,11 @@ from teola.graph.ops import PREFILLS
 from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
+from teola.policies.pairing import pair
 from teola.policies.work import Size, Work
 from teola.profile import EngineProfile
+from teola.runtime.asked_rows import AskedRows
+from teola.runtime.billing import Billing
 from teola.runtime.growing import Growing, Parts, Place
 from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
@@ -32,6 +35,7 @@ from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     Cancelled,
     Cause,
     Command,
@@ -44,13 +48,18 @@ from teola.schedule.events import (
     Finish,
     FirstToken,
     Fused,
+    Joined,
     Measure,
     QueueEvent,
     Recovered,
     Release,
     Retried,
+    Retuned,
+    RowsOver,
+    RowsWanted,
     RunEvent,
     SetTimer,
+    Sized,
     Skipped,
     Started,
     Waits,
@@ -71,7 +80,6 @@ class Query:
         "__dict__",
         "growing",
         "grown_ends",
-        "grown_tokens",
         "id",
         "left",
         "place",
@@ -96,7 +104,6 @@ class Query:
         self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
         self.growing: dict[int, Growing] = {}
         self.written: dict[int, list[Any]] = {}
-        self.grown_tokens = 0
         self.grown_ends: dict[int, frozenset[str]] = {}
         self.left: dict[int, Mapping[str, Any]] = {}
         self.tally, self.place = tally or Tally(), place
@@ -124,23 +131,26 @@ def queue_of(
     learner: Learner | None = None,
     *,
     explains: bool = False,
+    names: Sequence[str] = (),
 ) -> EngineQueue:
     """The scheduler's queue of an engine. limits: of each instance. profile: the engine's, if it is
     known. batching, routing: names of policies; options, routing_options: their keyword arguments.
     learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
-    they go where they go, for their traces. Raises UnknownName, InputError."""
-    policy = batching_policies.make(batching, **options or {})
-    router = routing_policies.make(routing, **routing_options or {})
+    they go where they go, for their traces. names: of the instances, by what they are and not by
+    number. Raises UnknownName, InputError."""
+    policy, router = pair(batching, options or {}, routing, routing_options or {})
     profiles: Sequence[EngineProfile] = ()
     if learner is not None:
-        profiles = LearnedProfiles(learner, engine, profile or EngineProfile(), len(limits))
+        names = names or [str(i) for i in range(len(limits))]
+        declared = profile or EngineProfile()
+        profiles = LearnedProfiles(learner, engine, declared, len(limits), names)
     elif profile is not None:
         profiles = [profile.of(i) for i in range(len(limits))]
     queue = EngineQueue(engine, limits, policy, router, profiles)
     queue.faults.batching, queue.faults.routing = batching, routing
     if learner is not None:
         budget = limits[0].max_batch if limits[0].continuous else None
-        queue.observer = learner.observer(engine, budget)
+        queue.observer = learner.observer(engine, budget, names)
     if explains and queue.continuous:
         queue.placing.explain()
     return queue
@@ -154,9 +164,12 @@ class Driver(ABC, Generic[Q]):
         self.core = Core(queues, self._measure)
         self.learner = learner
         self.queries: dict[str, Q] = {}
+        self.rows: dict[str, AskedRows[Any]] = {}
+        """Runs of rows in flight, by id."""
         self.parts: Parts[Q] = Parts(self)
         self.refusals: dict[tuple[str, int], str] = {}
         """Why works wait that a server refused, by run and primitive."""
+        self.billing = Billing(self.sized)
         self._todo: deque[Command] = deque()
         self._performing = False
 
@@ -178,7 +191,7 @@ class Driver(ABC, Generic[Q]):
             try:
                 commands = core.flush(now)
             except Exception as error:  # noqa: BLE001 - the driver's edge: see `broke`
-                self.broke(list(self.queries), error, now)
+                self.broke([*self.queries, *self.rows], error, now)
                 continue
             # 3. Dispatches go to instances. What ends at once is in the inbox when this returns,
             #    and comes in with the next turn; a run that a broken policy has failed may make
@@ -240,16 +253,40 @@ class Driver(ABC, Generic[Q]):
         self.core.add(query.run)
         self.tell(query.id, Started(query.store.counts()), now)
 
+    def begin_rows(self, asked: AskedRows[Any], now: float) -> None:
+        """Start a run of rows."""
+        self.rows[asked.id] = asked
+        self.core.add(asked.run)
+        self.tell(asked.id, Started({}), now)
+
     def end(self, run: str, event: Cancelled | DeadlineReached, now: float) -> None:
         """End a run from outside. Its trace keeps what waited until then."""
         if (query := self.queries.get(run)) is not None:
             for work in self.waiting(query):
+                instances = self.core.queues[query.plan.specs[work.primitive].engine].instances
+                limited_s = instances.limited_s(now) - work.limited_from
                 for lo, hi in work.spans:
-                    query.trace.unsent(work.primitive, lo, hi, work.arrival, work.affinity)
-        if isinstance(event, DeadlineReached) and self.refusals:
-            own = (why for (id, _), why in self.refusals.items() if id.partition("/")[0] == run)
-            event = DeadlineReached(next(own, ""))
+                    query.trace.unsent(
+                        work.primitive, lo, hi, work.arrival, work.affinity, limited_s
+                    )
+        if isinstance(event, DeadlineReached):
+            event = DeadlineReached(self._waited(run, now))
         self.tell(run, event, now)
+
+    def _waited(self, run: str, now: float) -> str:
+        """Which server a query waits for that takes nothing now; empty if none."""
+        for (id, _), why in self.refusals.items():
+            if id.partition("/")[0] == run:
+                return why
+        if not any(queue.instances.limited_s(now) for queue in self.core.queues.values()):
+            return ""
+        for id, query in self.queries.items():
+            for work in self.waiting(query) if id.partition("/")[0] == run else ():
+                engine = query.plan.specs[work.primitive].engine
+                seconds = self.core.queues[engine].instances.limited_s(now) - work.limited_from
+                if seconds > 0:
+                    return f"it waited for the rate limit of engine {engine!r}, {seconds:.0f} s"
+        return ""
 
     def waiting(self, query: Query) -> Iterator[Work]:
         """What is ready and has not been sent yet, wholly or in part."""
@@ -265,7 +302,7 @@ class Driver(ABC, Generic[Q]):
         """The call that `head` leads has written item `k` of its list. place: the engine, instance
         and batch of this try. Whether that is used from now on, so that there can be no other."""
         engine, instance, batch = place
-        work = self.core.queues[engine].works.get((query.id, head))
+        work = self.core.queues[engine].source(query.id, head)
         if work is None or (instance, batch) not in work.flying.values():
             return False  # of an instance that is gone
         used = self.parts.written(query, head, k, item, now)
@@ -279,15 +316,22 @@ class Driver(ABC, Generic[Q]):
             id
             for id, query in self.queries.items()
             if any(p.engine == engine for p in query.plan.primitives)
-        ]
+        ] + [id for id, asked in self.rows.items() if asked.run.engine == engine]
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         """See `Measuring`."""
         query = self.queries[run]
         store = query.store
-        if store.plan.primitives[i].op in PREFILLS:
-            return query.prompt_tokens(i)
-        return store.items(i)
+        if store.plan.primitives[i].op not in PREFILLS:
+            return store.items(i)
+        tokens = query.prompt_tokens(i)
+        if query.run.asker.budget is None or self.admitted(query, i, Size(tokens)):
+            return tokens
+        return None
+
+    def admitted(self, query: Q, i: int, size: Size) -> bool:
+        """Whether a query with a budget may make a call that is ready, by now."""
+        return True
 
     def reads(self, query: Query, i: int) -> tuple[NextRead, ...]:
         """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
@@ -307,15 +351,22 @@ class Driver(ABC, Generic[Q]):
         if self.refusals:
             for work, _, _ in slices:
                 self.refusals.pop((work.run, work.primitive), None)
+        limited_s = self.core.queues[command.engine].instances.limited_s(now)
         for work, lo, hi in slices:
             query = queries.get(work.run)
             if query is not None:
                 query.trace.sent(work.primitive, lo, hi, work.arrival, now, instance, batch, size)
+                if limited_s > work.limited_from:
+                    query.trace.limited(limited_s - work.limited_from)
                 if work.reason is not None:
                     query.trace.explained(work.reason)
 
     def _dispatch(self, command: Dispatch, now: float) -> None:
         self._traced(command, now)
+        if self.rows:
+            for work, lo, hi in command.slices:
+                if work.row_tokens and (asked := self.rows.get(work.run)) is not None:
+                    asked.sent(work.primitive, lo, hi)
         self.dispatch(command, now)
 
     def _release(self, command: Release, now: float) -> None:
@@ -325,6 +376,8 @@ class Driver(ABC, Generic[Q]):
 
     def _skipped(self, command: Skipped, now: float) -> None:
         query = self.queries[command.run]
+        if query.run.asker.budget is not None:
+            self.billing.dropped(command.run, command.primitive)
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
         if query.growing:
@@ -336,11 +389,17 @@ class Driver(ABC, Generic[Q]):
         self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
 
     def _finish(self, command: Finish, now: float) -> None:
-        query = self.queries.pop(command.run)
         if self.refusals:
             own = [key for key in self.refusals if key[0] == command.run]
             for key in own:
                 del self.refusals[key]
+        if (asked := self.rows.pop(command.run, None)) is not None:
+            asked.finished(command, now)
+            self.rows_ended(asked, command, now)
+            return
+        query = self.queries.pop(command.run)
+        if query.run.asker.budget is not None:
+            self.billing.over(command.run, len(query.plan))
         try:
             query.trace.finish(command.state.value, now)
             if query.growing:
@@ -351,6 +410,14 @@ class Driver(ABC, Generic[Q]):
             raise
         if self.learner is not None:
             self.learner.publish(now)
+
+    def _wanted(self, command: RowsWanted, now: float) -> None:
+        if (asked := self.rows.get(command.run)) is not None:
+            self.want(asked, now)
+
+    def _rows_over(self, command: RowsOver, now: float) -> None:
+        if (asked := self.rows.get(command.run)) is not None:
+            self.rows_over(asked, command, now)
 
     def _nothing(self, command: Retried, now: float) -> None:
         """For traces, which know it by the try's failure."""
@@ -417,6 +484,11 @@ class Driver(ABC, Generic[Q]):
             self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
+    def turned(self, app: str, component: str, count: int) -> None:
+        """A component has grown so many of the parts that it repeats, and has ended well."""
+        if self.learner is not None:
+            self.learner.habits.turned(app, component, count)
+
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
         query.trace.failed(i, 0, now, error)
@@ -462,14 +534,51 @@ class Driver(ABC, Generic[Q]):
         told = "engine %(engine)s: instance %(instance)d works again"
         note(log, logging.INFO, "engine_recovered", told, **asdict(command))
 
+    def retuned(self, command: Retuned, now: float) -> None:
+        """Options of a policy have changed, or were refused."""
+        options = ", ".join(f"{name}={value}" for name, value in command.options.items())
+        told = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
+        level = logging.INFO
+        if command.refused:
+            told, level = f"{told} refused (%(refused)s)", logging.WARNING
+        note(
+            log,
+            level,
+            "policy_tuned",
+            told,
+            engine=command.engine,
+            kind=command.kind,
+            options=options,
+            refused=command.refused,
+        )
+
     def policy_failed(self, command: PolicyFailed, now: float) -> None:
         """What was queued at an engine has failed, because of a policy."""
         cause = command.error.__cause__
         trace = (type(cause), cause, cause.__traceback__) if cause is not None else None
         log.error("%s; what was queued there has failed", command.error, exc_info=trace)
 
+    def want(self, asked: AskedRows[Any], now: float) -> None:
+        """A run of rows has room for a window; tell it RowsCame when one is there."""
+        raise NotImplementedError
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        """Stop the rows of a slice; each of them comes back nevertheless."""
+        raise NotImplementedError
+
+    def rows_over(self, asked: AskedRows[Any], command: RowsOver, now: float) -> None:
+        """Rows were answered, or will not be."""
+        raise NotImplementedError
+
+    def rows_ended(self, asked: AskedRows[Any], command: Finish, now: float) -> None:
+        """A run of rows has ended."""
+        raise NotImplementedError
+
     def unask(self, query: Q, i: int) -> None:
         """Nobody wants to know any more what primitive `i` asks."""
+
+    def joined(self, command: Joined, now: float) -> None:
+        """A work follows another one, which is in flight."""
 
     def recall(self, query: Q, i: int, now: float) -> None:
         """Take what is known of primitive `i`, which is not to be done again."""
@@ -478,6 +587,16 @@ class Driver(ABC, Generic[Q]):
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
+
+    def sized(self, event: Sized) -> None:
+        """What becomes of a call that had to wait for its query's budget."""
+        raise NotImplementedError
+
+    def _measured(self, command: Measure, now: float) -> None:
+        if self.billing.waits(command.run, command.primitive):
+            self.billing.parked(command.run, command.primitive)
+        else:
+            self.measure(command, now)
 
     def measure(self, command: Measure, now: float) -> None:
         """Work out the size of a primitive for which `_measure` gave None, and send Sized."""
@@ -527,13 +646,18 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Skipped: Driver._skipped,
     Fused: Driver._fused,
     Finish: Driver._finish,
+    RowsWanted: Driver._wanted,
+    RowsOver: Driver._rows_over,
     AbortRequest: lambda driver, command, now: driver.abort(command, now),
-    Measure: lambda driver, command, now: driver.measure(command, now),
+    AbortRows: lambda driver, command, now: driver.abort_rows(command, now),
+    Measure: Driver._measured,
     SetTimer: lambda driver, command, now: driver.set_timer(command, now),
+    Joined: lambda driver, command, now: driver.joined(command, now),
     Waits: lambda driver, command, now: driver.refused(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,
+    Retuned: lambda driver, command, now: driver.retuned(command, now),
     PolicyFailed: lambda driver, command, now: driver.policy_failed(command, now),
 }
 """How each command is performed."""

@@ -1,10 +1,17 @@
-"""Which engines there are: their names, where their classes come from, how they are scheduled."""
+"""Which engines there are: their names, where their classes come from, how they are scheduled.
+
+Long because a configuration and the queue that is made of it are told together.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from teola.engine import (
@@ -43,6 +50,8 @@ REGISTRY: Final = Factories[Engine](
 )
 AS_POOLED: Final = -1
 """Instances of an engine whose configuration names no number."""
+_CHANGES: Final = frozenset({"api_key", "salt_key"})
+"""Options that an instance may be given anew without being another."""
 HOSTS: Final = ("local", "process", "ray")
 COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RERANK})
 """Kinds that go to a cluster if there is one; the others are clients of something, or quick."""
@@ -66,6 +75,11 @@ class EngineConfig:
         part of one. What instances must share is checked when they start.
     probe: whether it is measured when it starts, where what is learned is kept and nothing is known
         of it; by default (None) if it runs on this machine: calls of others cost money.
+    tuner: whether an option of its policies is tuned by replaying what came lately, in a process of
+        its own; True, or options (docs/scheduling.md).
+    overdue, overdue_s: of language models, when a call without a first token is ended there and
+        goes elsewhere: after so many times what was expected (by default 8, then twice what one in
+        a hundred needs), and not before so many seconds (5).
     """
 
     factory: str | Callable[..., Engine]
@@ -79,6 +93,9 @@ class EngineConfig:
     resources: Mapping[str, float] = field(default_factory=dict)
     pool: Sequence[Mapping[str, Any]] = ()
     probe: bool | None = None
+    tuner: Mapping[str, Any] | bool | None = None
+    overdue: float | None = None
+    overdue_s: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool", entries_of(self.pool))
@@ -91,6 +108,11 @@ class EngineConfig:
             )
         if self.instances < 1:
             raise InputError(f"an engine needs at least one instance, got {self.instances}")
+        for option, least in (("overdue", 1.0), ("overdue_s", 0.1)):
+            value = getattr(self, option)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and least <= value < inf):
+                raise InputError(f"{option} must be a number from {least:g} on, got {value!r}")
         if self.host is not None and self.host not in HOSTS:
             raise UnknownName("host", self.host, HOSTS, "engine configuration")
 
@@ -117,6 +139,20 @@ class EngineConfig:
                     f"EngineConfig({self._called!r}, {{{parameter.name!r}: ...}})"
                 )
         return Recipe(factory, options, name)
+
+    def instance_names(self, name: str) -> list[str]:
+        """What its instances are, as names that tell nothing: of servers by url and model, else by
+        options. The number does not count, nor what may change on the same machine, such as keys.
+        Equal ones are numbered."""
+        found, seen = [], Counter[str]()
+        for instance in range(self.instances):
+            options = {**self.options, **self.member(name, instance).options}
+            kept = ("url", "model") if "url" in options else options.keys() - _CHANGES
+            told = json.dumps({key: options.get(key) for key in kept}, sort_keys=True, default=repr)
+            own = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+            found.append(f"{own}-{seen[own]}" if seen[own] else own)
+            seen[own] += 1
+        return found
 
     def member(self, name: str, instance: int) -> Member:
         """What instance `instance` of engine `name` has for itself. Raises InputError."""
@@ -244,6 +280,9 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and not several
 
 
+DATABASES: Final = "databases"
+"""The engine that reads SQL databases by name, by path and by secret."""
+
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "documents": EngineConfig("documents"),
     "embedding": EngineConfig("embedding"),
@@ -251,6 +290,7 @@ DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "vectorstore": EngineConfig("vectorstore"),
     "llm": EngineConfig("extractive"),
     "websearch": EngineConfig("corpus"),
+    DATABASES: EngineConfig("sql-databases"),
     "python": EngineConfig(PythonEngine),
 }
 """What runs with nothing configured: all local, nothing from outside."""
@@ -273,9 +313,11 @@ def queue_for(
     for traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
-    queue = queue_of(name, limits, profile, *policies, learner, explains=True)
+    names = config.instance_names(name)
+    queue = queue_of(name, limits, profile, *policies, learner, explains=True, names=names)
     if queue.continuous:
-        queue.overdue = Overdue()
+        queue.overdue = Overdue(config.overdue, config.overdue_s)
+        queue.rows.overdue = Overdue(config.overdue, config.overdue_s)
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):

@@ -3,6 +3,8 @@
 A part runs as a query inside the one that it belongs to, with a plan that all parts of its template
 share: beginning one costs what the part costs, however long the query already is. It shares the
 query's tenant, time, limits and fate; its calls are in the same queues as anybody's.
+
+Long because a growth is one state, and whatever happens to it one method over that.
 """
 
 from __future__ import annotations
@@ -15,13 +17,23 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from teola.errors import QueryFailed
-from teola.graph import Grow, GrowParams, Growth, Ref, Spends
+from teola.errors import BudgetSpent, QueryFailed
+from teola.graph import CountsParts, Grow, GrowParams, Growth, Ref, Spends, StopsShort
+from teola.passes.estimate import GrowthEstimate
 from teola.runtime.observe.trace import Parent, Trace
 from teola.runtime.store import Store
 from teola.runtime.tally import Tally
 from teola.runtime.values import bytes_of
-from teola.schedule.events import Cancelled, Cause, Completed, Failed, Finish, RunEvent, State
+from teola.schedule.events import (
+    Cancelled,
+    Cause,
+    Completed,
+    Failed,
+    Finish,
+    RestExpected,
+    RunEvent,
+    State,
+)
 from teola.schedule.feeding import Feeding
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
@@ -33,7 +45,8 @@ class Growing:
     run; they are made when they begin. held_bytes: what it keeps of parts that have ended.
     missing: components of its parts that failed, and were optional. fed: it began while the list
     that it grows over is still being written, and was told so many items of it. over: it has ended,
-    whatever is still told. spends: the growth, if it bounds what its parts spend."""
+    whatever is still told. turns: parts that have begun of those that it repeats. expected: how
+    many of them are expected in all. spends: the growth, if it bounds what its parts spend."""
 
     query: Grown
     i: int
@@ -46,11 +59,39 @@ class Growing:
     missing: dict[str, Cause] = field(default_factory=dict)
     fed: int | None = None
     over: bool = False
+    turns: int = 0
+    expected: float = 0.0
     spends: Spends | None = field(init=False)
+    counted: CountsParts | None = field(init=False)
+    estimate: GrowthEstimate | None = field(init=False)
 
     def __post_init__(self) -> None:
         growth = self.growth
         self.spends = growth if isinstance(growth, Spends) else None
+        self.counted = growth if isinstance(growth, CountsParts) else None
+        self.estimate = self.query.plan.grows.get(self.i)
+        if self.estimate is not None:
+            self.expected = self.estimate.times
+
+    @property
+    def component(self) -> str:
+        """What grows."""
+        return self.query.plan.primitives[self.i].component
+
+    def coming(self) -> float:
+        """How many more of the parts that it repeats are expected to begin: those of its list, if
+        that is complete; else as many as followed in runs that had come so far, and before there
+        are any, as many as were planned."""
+        turns, listed = self.turns, 0
+        if self.counted is not None:
+            listed = self.counted.count - turns
+            if self.fed is None:
+                return listed
+        plan = self.query.plan
+        usual = plan.profile.habit(plan.graph.name, self.component).turns_after(turns)
+        if usual is None:
+            usual = (self.estimate.times if self.estimate is not None else 0.0) - turns
+        return max(listed, usual, 0.0)
 
 
 @dataclass(slots=True)
@@ -67,7 +108,7 @@ class Place:
 class Grown(Protocol):
     """A query, as far as its growth needs to know it. growing: its primitives that grow. written:
     by the decodings that head them, items of lists that are being written. tally: what it may still
-    grow. place: of a part. grown_tokens: of the calls of its parts that have ended. grown_ends: how
+    grow. place: of a part. grown_ends: how
     the calls ended that wrote what a primitive that grew gave last (see Trace.ends). left: what
     primitives had when they were stopped while they grew, if it is asked for."""
 
@@ -80,7 +121,6 @@ class Grown(Protocol):
     written: dict[int, list[Any]]
     tally: Tally
     place: Place | None
-    grown_tokens: int
     grown_ends: dict[int, frozenset[str]]
     left: dict[int, Mapping[str, Any]]
 
@@ -104,6 +144,10 @@ class Grows(Protocol[G]):
 
     def end(self, run: str, event: Cancelled, now: float) -> None:
         """End a run from outside."""
+        ...
+
+    def turned(self, app: str, component: str, count: int) -> None:
+        """A component of an application has grown so many of the parts that it repeats."""
         ...
 
     def growth(self, query: G, i: int) -> Growth:
@@ -205,7 +249,6 @@ class Parts(Generic[GrownQuery]):
         growing.open.pop(key, None)
         query = growing.query
         query.tally.shrink(len(part.plan))
-        query.tally.tokens -= _count_tokens(part, query)
         if not place.recorded:
             query.trace.leave_out(part.trace)
         query.trace.take_remarks(part.trace)
@@ -219,6 +262,11 @@ class Parts(Generic[GrownQuery]):
         if finish.state in (State.OK, State.PARTIAL):
             for component, cause in zip(finish.missing, finish.reasons, strict=True):
                 growing.missing.setdefault(component, cause)
+            if finish.reasons and any(map(_is_spent, finish.reasons)):
+                growth = growing.growth
+                if isinstance(growth, StopsShort):
+                    self._follow(growing, partial(growth.stopped, key), now)
+                    return
             self._follow(growing, partial(self._gave, growing, key, outputs), now)
         else:
             why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")
@@ -250,9 +298,12 @@ class Parts(Generic[GrownQuery]):
     def _stop(self, growing: Growing, now: float) -> None:
         query, i = growing.query, growing.i
         primitive = query.plan.ids[i]
-        if any(ref.producer == primitive for ref in query.plan.graph.outputs.values()):
+        given = any(ref.producer == primitive for ref in query.plan.graph.outputs.values())
+        if given or growing.spends is not None:
             with suppress(Exception):  # the developer's own code may raise anything
                 query.left[i] = growing.growth.result()
+        if growing.spends is not None and (steps := query.left.get(i, {}).get("steps")):
+            query.trace.steps += tuple(steps)
         self._close(growing)
         for part in [*growing.open.values()]:
             self._driver.end(part.id, Cancelled(), now)
@@ -260,6 +311,8 @@ class Parts(Generic[GrownQuery]):
     def _close(self, growing: Growing) -> None:
         """It has ended, and lets go of what it holds."""
         growing.over = True
+        if growing.spends is not None and growing.spends.purse is not None:
+            growing.spends.purse.give_back()
         growing.waiting.clear()
         growing.query.tally.held_bytes -= growing.held_bytes
         growing.held_bytes = 0
@@ -282,16 +335,31 @@ class Parts(Generic[GrownQuery]):
             if growing.over or running or waiting or growing.fed is not None:
                 return
             result, remarks = growing.growth.result(), growing.growth.remarks()
+            if remarks.cut:
+                component = growing.query.plan.primitives[growing.i].component
+                growing.missing.setdefault(component, Cause(BudgetSpent(remarks.cut)))
         except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
             self._fail(growing, error, now)
             return
         query, i = growing.query, growing.i
         query.growing.pop(i, None)
         self._close(growing)
-        query.trace.remark(query.plan.primitives[i].component, remarks)
+        self._expect(growing, growing.turns, now)
+        if not remarks.cut:
+            self._driver.turned(query.run.asker.app, growing.component, growing.turns)
+        query.trace.remark(growing.component, remarks)
         query.trace.ended(i, 0, now)
         counts = query.store.put_slice(i, 0, 1, 1, result)
         self._driver.tell(query.id, Completed(i, counts, None, -1, growing.missing), now)
+
+    def _expect(self, growing: Growing, times: float, now: float) -> None:
+        """So many of the parts that it repeats are expected by now: what its query does later on
+        counts as a part of so much."""
+        estimate, more = growing.estimate, times - growing.expected
+        if estimate is not None and more:
+            growing.expected = times
+            if more_s := more * estimate.part_total_s:
+                self._driver.tell(growing.query.id, RestExpected(more_s), now)
 
     def _fail(self, growing: Growing, error: Exception, now: float) -> None:
         query, i = growing.query, growing.i
@@ -317,17 +385,19 @@ class Parts(Generic[GrownQuery]):
         query.tally.grow(component, len(plan), depth)
         if key in growing.open:
             raise QueryFailed(f"{component!r} has two parts called {key!r}")
+        if grow.body in growing.params.grower.repeated.counts:
+            growing.turns += 1
+            if growing.estimate is not None:
+                self._expect(growing, growing.turns + growing.coming(), now)
         place = Place(growing, key, depth, grow)
         id = f"{query.id}/{component}/{key}"
         part = growing.open[key] = self._driver.made_part(query, id, plan, place, now)
         self._driver.begin(part, now)
 
 
-def _count_tokens(part: Grown, query: Grown) -> int:
-    """Tokens of a part's calls, but for those of its own parts, which have been counted."""
-    tokens = part.trace.prompt_tokens + part.trace.completion_tokens
-    query.grown_tokens += tokens
-    return tokens - part.grown_tokens
+def _is_spent(cause: Cause) -> bool:
+    """Whether something was not begun because its query's budget is spent."""
+    return isinstance(cause.error, BudgetSpent)
 
 
 def may_feed(query: Grown, i: int, giver: int) -> bool:
@@ -350,10 +420,24 @@ def part_trace(around: Grown, id: str, plan: Plan, place: Place, now: float) -> 
 
 
 def part_run(around: Grown, id: str, plan: Plan, place: Place, now: float) -> GraphRun:
-    """For a part: the run of its plan, for the same asker."""
-    run = around.run
-    behind_s = run.behind_s + around.plan.specs[place.growing.i].estimate.rest_s
-    return GraphRun(id, plan, run.asker, began=now, behind_s=behind_s)
+    """For a part: the run of its plan, for the same asker. It is as old as its query, and has no
+    more time. Behind it is what else is expected to grow, and what follows that."""
+    run, growing = around.run, place.growing
+    after = around.plan.specs[growing.i].estimate
+    behind_s = run.behind_s + max(0.0, after.rest_s - after.takes_s)
+    if (estimate := growing.estimate) is not None:
+        behind_s += estimate.in_turn_s(growing.coming())
+    known = run.total_s > 0
+    return GraphRun(
+        id,
+        plan,
+        run.asker,
+        began=now,
+        admitted=run.admitted if known else now,
+        deadline=run.deadline,
+        behind_s=behind_s,
+        longer_s=run.total_s - plan.total_s if known else 0.0,
+    )
 
 
 def told_port(query: Grown, head: int) -> str:

@@ -6,11 +6,11 @@ reads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from inspect import iscoroutine
 from numbers import Real
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from teola.engine import Call, Hit, LanguageModel, SequenceHandle
 from teola.errors import OutputError
@@ -67,9 +67,14 @@ def misnumbered(engine: str, results: Any, requests: int) -> OutputError | None:
 def stream_of(model: LanguageModel, call: Call) -> aclosing[Any]:
     """What `generate` returns for a call, to be closed at its end. Raises OutputError if that is no
     stream."""
+    return aclosing(opened(model, call))
+
+
+def opened(model: LanguageModel, call: Call) -> AsyncGenerator[Any, None]:
+    """The same for who closes it himself, if it is not read to its end."""
     stream: Any = model.generate(call)
     if hasattr(stream, "__aiter__") and hasattr(stream, "aclose"):
-        return aclosing(stream)
+        return cast("AsyncGenerator[Any, None]", stream)
     if iscoroutine(stream):
         stream.close()
     raise OutputError(

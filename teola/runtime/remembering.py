@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, Self
@@ -140,12 +141,13 @@ def default_folder(data_dir: str | Path | None = None) -> Path:
 
 
 def _digest(engine: str, kind: str, config: EngineConfig) -> str:
-    """Of its name, and of what its times depend on: how it is made, and the machine."""
+    """Of its name, and of what its times depend on: how it is made, in whatever order its pool is
+    listed, and the machine."""
     made = {
         "engine": engine,
         "type": kind,
         "options": dict(config.options),
-        "pool": list(config.pool),
+        "pool": sorted(config.pool, key=partial(json.dumps, sort_keys=True, default=repr)),
     }
     told = json.dumps({**made, "host": config.host, **hardware()}, sort_keys=True, default=repr)
     return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()

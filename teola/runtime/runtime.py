@@ -12,18 +12,30 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, get_args
 
-from teola.engine import Engine, EngineSpec
+from teola.engine import Engine, EngineSpec, NamesModel, near
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.learning import AtWork, Learner
+from teola.policies.ledger import Ledger
+from teola.price import Price
 from teola.profile import Profile, default
 from teola.profile import load as load_profile
+from teola.runtime.day_accounts import DayAccounts, DayBudget
 from teola.runtime.documents import Preparer
 from teola.runtime.engines import (
     DEFAULTS,
@@ -39,12 +51,17 @@ from teola.runtime.hosts.remote import RemoteEngine
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.likeness import check_alike
 from teola.runtime.live.live import Live
+from teola.runtime.live.rows_task import RowsTask
+from teola.runtime.objectives import SLO_SCALE, Objectives
 from teola.runtime.observe.kept_values import KeepValues
 from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
 from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
+from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle, check_rows
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
+from teola.runtime.tuning.live_tuning import LiveTuning, check_tuner
+from teola.runtime.tuning.tuner_process import TunerProcess
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceUp
 from teola.schedule.quota import ApiAccount
@@ -72,7 +89,11 @@ class Runtime:
     long engines take and how much components write; a folder is where that is kept, and an engine
     of which it holds nothing is probed when it starts. tools: by name, besides registered ones.
     journal: where queries that wait for people are kept when the process ends: a DSN; True: with
-    the engine vectorstore. journal_key: to encrypt them.
+    the engine vectorstore. journal_key: to encrypt them. objectives: by application, seconds by
+    which answers are wanted. slo_scale: the objective of other queries, in times what their
+    primitives take one after another. prices: of models, by their names (of one
+    without a name by its engine's), in any currency. budgets: what applications may take in a day,
+    by their names.
 
     Use it as a context manager, or call `close`; a process that ends closes what is left. Raises
     UnknownName and InputError where an engine cannot be made as it is configured.
@@ -93,14 +114,24 @@ class Runtime:
         tools: Mapping[str, NamedTool] | None = None,
         journal: bool | str = False,
         journal_key: str | None = None,
+        objectives: Mapping[str, float] | None = None,
+        slo_scale: float = SLO_SCALE,
+        prices: Mapping[str, Price] | None = None,
+        budgets: Mapping[str, DayBudget] | None = None,
     ) -> None:
+        self.objectives = Objectives(objectives or {}, slo_scale)
         self.journal, self.journal_key = journal, journal_key
+        self.prices, self.budgets, self.days = prices or {}, budgets or {}, DayAccounts()
         self.closing: list[Callable[[], Awaitable[None]]] = []
         """What is called before the engines are closed."""
         self.tools = ToolsByName(tools or {})
         self.learner = Learner(AtWork()) if learn else None
         self.memory = Memory.of(learn, self.learner)
         self.configs = with_policies(merged(engines or {}), batching, routing)
+        for name, config in self.configs.items():
+            check_tuner(name, config)
+        self._tuning: TunerProcess | None = None
+        self._tuned: list[LiveTuning] = []
         self.fitting = Fitting()
         """Which applications run here."""
         for name in engines or ():
@@ -136,6 +167,7 @@ class Runtime:
             if self._loop is None:
                 self._loop = self.new_loop()
                 self._live = Live(self._loop, self.learner)
+                self._live.paying.prices = self.prices
                 self._supervisor = Supervisor(self._live.post)
                 self._thread = LoopThread(self._loop)
                 self._thread.start()
@@ -189,6 +221,20 @@ class Runtime:
         if not self.configs[name].pool:
             return engines[0].spec
         return joint([engine.spec for engine in engines])
+
+    def price_of(self, name: str) -> Price | None:
+        """Of a million tokens of the model of engine `name`, the dearest of its instances' (None:
+        one of them has no price)."""
+        found: Price | None = None
+        for engine in self.engines(name) if self.prices else ():
+            asked = near(engine)
+            model = asked.model if isinstance(asked, NamesModel) else None
+            price = self.prices.get(model or name, self.prices.get(name))
+            if price is None:
+                return None
+            if found is None or (price.answer, price.prompt) > (found.answer, found.prompt):
+                found = price
+        return found
 
     def declared_for(self, names: Iterable[str]) -> Profile:
         """What is known of the engines `names` before they have worked: this runtime's profile, or
@@ -290,6 +336,7 @@ class Runtime:
         """Let the core send work for engine `name` to these instances, which began to start."""
         self._refusing.pop(name, None)
         self._queue(name, [host.engine for host in hosts]).refuse(None)
+        self._tune(name)
         for host in hosts:
             self.live.hosts[name, host.instance] = host
             self.live.prefixes.watch(self.live.core.queues[name], host.instance, host)
@@ -297,6 +344,27 @@ class Runtime:
         told, count = "engine %(engine)s runs, after %(start_s).1f s", len(hosts)
         took = round(self.loop.time() - began, 3)
         note(log, logging.INFO, "engine_started", told, engine=name, instances=count, start_s=took)
+
+    def _tune(self, name: str) -> None:
+        """Begin to tune the policies of engine `name`, if that is configured."""
+        config = self.configs[name]
+        if not config.tuner or any(one.engine == name for one in self._tuned):
+            return
+        if self._tuning is None:
+            self._tuning = TunerProcess()
+            self.closing.append(self._tuning.close)
+        tuning = LiveTuning(
+            name,
+            (config.batching, config.batching_options, config.routing, config.routing_options),
+            {} if config.tuner is True else config.tuner,
+            self._tuning,
+            self.live.post,
+            lambda: self.profile_for([name]),
+            self.loop.time(),
+        )
+        self._tuned.append(tuning)
+        self.live.listeners.append(tuning)
+        self.task(tuning.run())
 
     async def _join(self, engines: Iterable[Engine]) -> None:
         """Before the first engine on Ray: start it, or join the cluster. Raises as `connect`."""
@@ -356,6 +424,34 @@ class Runtime:
         if self.live.busy >= self.max_queries:
             told = f"{self.max_queries} queries are already running; try again in a moment"
             raise Overloaded(told)
+
+    def ask_rows(
+        self,
+        call: RowsCall,
+        rows: Iterator[Row],
+        on_answers: OnAnswers,
+        *,
+        tenant: str = "",
+        app: str = "tables",
+        program: str = "",
+        deadline_s: float | None = None,
+        priority: RowPriority = "rows",
+        budget: Ledger | None = None,
+    ) -> RowsHandle:
+        """Ask an LLM engine each of these rows, beside all that runs; see teola.runtime.rows.
+
+        rows: read in a thread of its own as far as there is room, so it may block. on_answers: see
+        OnAnswers. tenant, app, program: on whose behalf ("": the default tenant; a program of its
+        own). deadline_s: when it ends at the latest, from now. priority: `rows` go behind all calls
+        that are none, and leave an eighth of an instance's places to them while they come;
+        `interactive` ones are like any other query. budget: what the run may take (Asker.budget).
+
+        Raises UnknownName and InputError at once; what happens later is in `RowsEnd`.
+        """
+        check_rows(call, self.spec(call.engine), priority, deadline_s)
+        asking = RowsTask(self, call, rows, on_answers, tenant, app, program, priority, budget)
+        work = asking.run(deadline_s)
+        return RowsHandle(self.start(work, blocks=False), asking.cancel)
 
     # --- the end --------------------------------------------------------------------------
 

@@ -20,14 +20,12 @@ SMALLER: Final = "give it fewer items or turns"
 
 @dataclass(slots=True)
 class Tally:
-    """parts, tokens: that it may still grow, and that its calls may still take. primitives: of
-    parts that may still run besides those that do. bytes: that it may hold at once. records: parts
-    that may still be recorded. held_bytes: what engines computed for it and its parts, and what it
-    keeps of parts that have ended, about."""
+    """parts: that it may still grow. primitives: of parts that may still run besides those that do.
+    bytes: that it may hold at once. records: parts that may still be recorded. held_bytes: what
+    engines computed for it and its parts, and what it keeps of parts that have ended, about."""
 
     parts: float = MOST_PARTS
     primitives: float = inf
-    tokens: float = inf
     bytes: float = inf
     records: int = MOST_RECORDED
     held_bytes: int = 0
@@ -43,9 +41,6 @@ class Tally:
         if not self.fits(primitives):
             what = f"primitives at once than a query may have ({primitives} more; max_primitives)"
             raise _too_large(component, what, "make its parts smaller, or raise max_primitives")
-        if self.tokens < 0:
-            what = "tokens than a query may have"
-            raise _too_large(component, what, "give it fewer turns, or shorter texts")
         if depth > DEEPEST:
             what = f"than {DEEPEST} parts inside each other"
             raise _too_large(component, what, "one that contains itself needs an end")

@@ -9,7 +9,7 @@ few what is bound to none, or the time that the policy named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import islice
 from math import inf
@@ -43,6 +43,8 @@ class Asking:
         self._ask: set[int] = set()
         """Of those that something is bound to, who is to be asked when it has room."""
         self._free = 0
+        self._calls = 0
+        """As many calls as is bound to none: rows of a window are one each."""
         self._version = 0
         self._declined: dict[int, Declined] = {}
         self._wakes: list[tuple[float, int]] = []
@@ -54,11 +56,12 @@ class Asking:
         i = work.affinity
         if i < 0:
             self._free += 1
+            self._calls += work.entries(work.total)
             self._version += 1
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
             self._tokens[i] = self._tokens.get(i, 0) + work.missing
-            self._context[i] = self._context.get(i, 0) + work.total
+            self._context[i] = self._context.get(i, 0) + work.tokens
             self.stale.add(i)
             self._declined.pop(i, None)
             self._ask.add(i)
@@ -68,6 +71,7 @@ class Asking:
         i = work.affinity
         if i < 0:
             self._free -= 1
+            self._calls -= work.entries(work.total)
             self._version += 1
         else:
             self.stale.add(i)
@@ -75,7 +79,7 @@ class Asking:
             self._ask.add(i)
             self._bound[i] -= 1
             self._tokens[i] -= work.missing
-            self._context[i] -= work.total
+            self._context[i] -= work.tokens
             if not self._bound[i]:
                 del self._bound[i], self._tokens[i], self._context[i]
                 self._ask.discard(i)
@@ -103,9 +107,11 @@ class Asking:
         free = sum(count for i, count in counts.items() if i < 0)
         bound = {i: count for i, count in counts.items() if i >= 0}
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
+        calls = sum(work.entries(work.total) for work in works if work.affinity < 0)
+        assert self._calls == calls, f"{self._calls} calls are bound to none, and not {calls}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
-        for told, each in ((self._tokens, "missing"), (self._context, "total")):
+        for told, each in ((self._tokens, "missing"), (self._context, "tokens")):
             tokens = Counter[int]()
             for work in works:
                 tokens[work.affinity] += getattr(work, each) if work.affinity >= 0 else 0
@@ -151,8 +157,15 @@ class Asking:
             heappop(wakes)
         return None
 
-    def candidates(self, routing: RoutingPolicy, loads: Loads, now: float) -> Iterator[int]:
-        """The instances to ask, of those with room."""
+    def candidates(
+        self,
+        routing: RoutingPolicy,
+        loads: Loads,
+        now: float,
+        worth: Callable[[int, int, float], bool] | None = None,
+    ) -> Iterator[int]:
+        """The instances to ask, of those with room. worth: whether one of so many calls that are
+        bound to none is to go there at all."""
         if self._wakes:
             self.wake(now)
         asked = []
@@ -162,6 +175,8 @@ class Asking:
                     if i not in loads:
                         self._faults.of_routing(f"order gave {i}, which cannot take work now")
                         return
+                    if worth is not None and not worth(i, self._calls, now):
+                        continue
                     before = self._declined.get(i)
                     if before is None or before.version != self._version:
                         asked.append(i)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from teola.policies.work import Size, Work
+from teola.policies.work import Size, Window, Work
 from teola.schedule.engine_queue import EngineQueue, Output
 from teola.schedule.events import (
     BatchCompleted,
@@ -31,11 +31,13 @@ from teola.schedule.events import (
     ProgramPaused,
     QueueEvent,
     Recall,
+    RowsEnded,
     RunEvent,
     Sized,
     Submit,
     Tell,
     Timer,
+    Tuned,
     Withdraw,
 )
 from teola.schedule.run import Run
@@ -155,7 +157,10 @@ class Core:
         spec = run.plan.specs[i]
         size: int | Size | None = 1
         total = 1
-        if spec.measured:
+        rows = command.rows
+        if rows is not None:
+            size, total = Size(rows.count, rows.keys), rows.count
+        elif spec.measured:
             size = self._measure(id, i)
             total = 0 if size is None else max(1, size if isinstance(size, int) else size.total)
         self._seq += 1
@@ -170,15 +175,20 @@ class Core:
             run.asker,
             run.began,
             run.behind_s,
+            run.longer_s,
+            run.admitted,
+            run.deadline,
             command.fused_tokens,
         )
+        if rows is not None:
+            work.row_tokens, work.row_found, work.window = rows.row_tokens, rows.found, Window()
         if size is None:
             queue.hold(work)
             self._out.append(Measure(id, i))
             return
         if not isinstance(size, int):
-            work.keys = size.keys
-        queue.submit(work, now)
+            work.keys, work.same = size.keys, size.same
+        queue.submit(work, now, self._out)
 
 
 _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]]] = {
@@ -186,6 +196,7 @@ _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]
     CallEnded: EngineQueue.call_ended,
     FirstToken: EngineQueue.first_token,
     MemberCompleted: EngineQueue.member,
+    RowsEnded: EngineQueue.rows_ended,
     Timer: EngineQueue.woken,
     InstanceDown: EngineQueue.down,
     InstanceDraining: EngineQueue.draining,
@@ -196,5 +207,6 @@ _AT_QUEUE: Final[Mapping[type, Callable[[EngineQueue, Any, float], list[Output]]
     Sized: EngineQueue.sized,
     PrefixChanged: EngineQueue.prefixes,
     ProgramPaused: EngineQueue.paused,
+    Tuned: EngineQueue.tuned,
 }
 """What becomes of each event at the queue of its engine."""

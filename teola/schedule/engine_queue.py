@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from teola.errors import EngineError, EngineUnavailable
+from teola.errors import BudgetSpent, EngineError, EngineUnavailable, QueryCancelled
 from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.routing.destinations import wait_s
+from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
+    AlreadyKnown,
     BatchCompleted,
     CallEnded,
     Cause,
@@ -36,6 +39,7 @@ from teola.schedule.events import (
     InstanceDraining,
     InstanceUp,
     InstanceWaits,
+    Joined,
     LimitsTold,
     MemberCompleted,
     OfEngine,
@@ -45,17 +49,22 @@ from teola.schedule.events import (
     ProgramPaused,
     Recovered,
     Retried,
+    Retuned,
+    RowsEnded,
     SetTimer,
     Sized,
     Tell,
     Timer,
+    Tuned,
     Waits,
 )
 from teola.schedule.faults import Faults, PolicyFailed
+from teola.schedule.followers import Followers
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
 from teola.schedule.requeue import Requeue
+from teola.schedule.row_slices import RowSlices
 from teola.schedule.waiting_line import WaitingLine
 
 Output = OfEngine | Tell
@@ -84,36 +93,87 @@ class EngineQueue:
             batching, self.faults, lone=self._one and eager and not self.continuous
         )
         self.placing = Placing(routing, self.line, self.instances, profiles)
-        self._priority, self._next_batch = priorities(batching), 0
+        self._priority = priorities(batching)
+        self.next_batch = 0
+        """Its number."""
+        self.followers = Followers(self.works)
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
         self.overdue: Overdue | None = None
         """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
+        self.rows = RowSlices(self)
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
         self.observer = Observer()
 
     # --- what comes in --------------------------------------------------------------------
 
-    def submit(self, work: Work, now: float) -> None:
-        """Queue a primitive; `dispatch` will send it."""
+    def submit(self, work: Work, now: float, out: Outbox | None = None) -> None:
+        """Queue a primitive; `dispatch` will send it, unless it follows an equal one."""
         self.works[work.run, work.primitive] = work
-        self.again.requests += 1
+        self.again.requests += work.entries(work.total)
+        if self.continuous:
+            self.rows.submitted(work, now)
         work.home = work.affinity
-        self._enter(work, now)
+        work.limited_from = self.instances.limited_s(now)
+        if work.same is None or not self._follows(work, now, [] if out is None else out):
+            self._enter(work, now)
 
     def hold(self, work: Work) -> None:
         """Keep a primitive that is being measured; `sized` will queue it. No policy knows of it."""
         self.works[work.run, work.primitive] = work
         self.again.requests += 1
+        self.rows.submitted(work, work.arrival)
         work.home, work.queued, work.spans = work.affinity, False, []
 
     def sized(self, event: Sized, now: float) -> list[Output]:
-        """A primitive that was held is measured."""
+        """A primitive that was held is measured, or refused."""
         work = self.works.get((event.run, event.primitive))
         if work is not None and not (work.total or work.withdrawn):
-            work.total, work.keys, work.queued = max(1, event.size.total), event.size.keys, True
-            self._enter(work, now)
+            if event.cause is not None:
+                del self.works[event.run, event.primitive]
+                return [Tell(event.run, Failed(event.primitive, event.cause))]
+            if event.known:
+                del self.works[event.run, event.primitive]
+                return [Tell(event.run, AlreadyKnown(event.primitive))]
+            size, out = event.size, list[Output]()
+            work.total, work.keys, work.queued = max(1, size.total), size.keys, True
+            work.same, work.limited_from = size.same, self.instances.limited_s(now)
+            if work.same is None or not self._follows(work, now, out):
+                self._enter(work, now)
+            return out
         return []
+
+    def _follows(self, work: Work, now: float, out: Outbox) -> bool:
+        """Whether an equal work is queued or in flight, which `work` follows then, or leads if it
+        is more urgent."""
+        leader = self.followers.leader(work.same)
+        if leader is None:
+            self.followers.leads(work)
+            return False
+        earlier = work.admitted < leader.admitted or work.deadline < leader.deadline
+        if leader.queued and not leader.flying and earlier:
+            self.line.remove(leader, now)
+            self.placing.left(leader, now)
+            self._promote(leader, [work, leader, *self.followers.ended(leader)], now)
+            return True
+        self.followers.join(work, leader)
+        if leader.flying:
+            out.append(
+                Joined(self.engine, work.run, work.primitive, (leader.run, leader.primitive))
+            )
+        return True
+
+    def _promote(self, old: Work, equals: list[Work], now: float) -> None:
+        """The first of these is queued where `old` stood, and the others follow it. It is as old as
+        the oldest of them, and wanted by the earliest deadline."""
+        first, *rest = equals
+        first.admitted = min(work.admitted for work in equals)
+        first.deadline = min(work.deadline for work in equals)
+        first.arrival, first.seq, first.queued = old.arrival, old.seq, True
+        self.followers.leads(first)
+        for work in rest:
+            self.followers.join(work, first)
+        self._enter(first, now)
 
     def _enter(self, work: Work, now: float) -> None:
         work.spans = [(0, work.total)]
@@ -125,15 +185,41 @@ class EngineQueue:
         out = [] if out is None else out
         if (work := self.works.get((run, primitive))) is None:
             return out
-        if work.queued:
+        if work.leader is not None:
+            del self.works[run, primitive]
+            last = self.followers.leave(work)
+            if last is not None and last.withdrawn:
+                self.followers.ended(last)
+                self._abort(last, out)
+            return out
+        waited = work.queued
+        if waited:
             self.line.remove(work, now)
             self.placing.left(work, now)
         work.withdrawn = True
+        if work.same is not None and self.followers.followed(work):
+            if work.flying and not waited and not (work.done and not work.spec.members):
+                return out  # it goes on for the others
+            self._promote(work, self.followers.ended(work), now)
+        elif work.same is not None:
+            self.followers.ended(work)
         if not work.flying:
             del self.works[run, primitive]
-        for instance, batch in work.flying.values():
-            out.append(AbortRequest(self.engine, instance, batch, run, primitive))
+        self._abort(work, out)
         return out
+
+    def _abort(self, work: Work, out: Outbox) -> None:
+        key = work.run, work.primitive
+        for (lo, _), (instance, batch) in work.flying.items():
+            if work.row_tokens:
+                out.append(AbortRows(self.engine, instance, batch, *key, lo))
+            else:
+                out.append(AbortRequest(self.engine, instance, batch, *key))
+
+    def source(self, run: str, primitive: int) -> Work | None:
+        """The work whose result a primitive waits for: its own, or one that it follows."""
+        work = self.works.get((run, primitive))
+        return work if work is None or work.leader is None else self.works.get(work.leader)
 
     def completed(self, event: BatchCompleted, now: float) -> list[Output]:
         """A batch is over: tell each run whose primitive is complete or has failed for good, and
@@ -161,6 +247,10 @@ class EngineQueue:
         self._ended(out, key, 0, work.total, instance, batch, event.outcome, now, usage)
         return out
 
+    def rows_ended(self, event: RowsEnded, now: float) -> list[Output]:
+        """Rows of a window gave tokens, were answered, or failed."""
+        return self.rows.ended(event, now)
+
     def _ended(
         self,
         out: Outbox,
@@ -187,8 +277,11 @@ class EngineQueue:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
         if work.withdrawn and not work.flying:
             del self.works[key]
+        goes_on = work.same is not None and work.withdrawn and self.followers.followed(work)
         if isinstance(outcome, Cause):
-            if outcome.refused is not None and not begun:
+            if goes_on:
+                self._left_and_failed(out, work, instance, outcome, now)
+            elif outcome.refused is not None and not begun:
                 self._refused(out, work, lo, hi, (instance, batch), outcome, now)
             else:
                 self._failed(out, work, lo, hi, instance, outcome, now)
@@ -201,22 +294,53 @@ class EngineQueue:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
             out += [SetTimer(self.engine, at) for at in ramp]
-        if work.withdrawn:
+        if work.withdrawn and not goes_on:
             return
         counts: Mapping[str, int] = outcome
         work.done += hi - lo
         if work.done < work.total or work.counts:
             counts = work.joined(counts)
         if work.done >= work.total:
-            del self.works[key]
-            if not work.spec.members:
+            self.works.pop(key, None)
+            if not (work.spec.members or work.withdrawn):
                 out.append(Tell(work.run, Completed(work.primitive, counts, None, instance)))
+            if work.same is None:
+                return
+            for follower in self.followers.ended(work):
+                del self.works[follower.run, follower.primitive]
+                if not work.spec.members:
+                    done = Completed(follower.primitive, counts, None, instance)
+                    out.append(Tell(follower.run, done))
+
+    def _left_and_failed(
+        self, out: Outbox, work: Work, instance: int, cause: Cause, now: float
+    ) -> None:
+        """What went on for its followers only has failed: it is tried again as the first one's, if
+        the rules allow."""
+        self.blame(out, instance, cause, now)
+        gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
+        followers = self.followers.ended(work)
+        if not (gone or self.again.may_retry(work, cause)):
+            self._fail(out, followers, cause)
+            return
+        if not gone:
+            self.again.retries += 1
+            self.again.budgeted += not cause.lost
+            followers[0].tries = work.tries + 1
+        followers[0].excused = work.excused
+        self._promote(work, followers, now)
+
+    def _fail(self, out: Outbox, works: Iterable[Work], cause: Cause) -> None:
+        """Works that followed another one fail with it."""
+        for work in works:
+            del self.works[work.run, work.primitive]
+            out.append(Tell(work.run, Failed(work.primitive, cause)))
 
     def _failed(
         self, out: Outbox, work: Work, lo: int, hi: int, instance: int, cause: Cause, now: float
     ) -> None:
         """A slice failed: queue it again if the rules allow, else tell the run."""
-        self._blame(out, instance, cause, now)
+        self.blame(out, instance, cause, now)
         if work.withdrawn:
             return
         work = self.works[work.run, work.primitive]
@@ -225,6 +349,8 @@ class EngineQueue:
             out.append(Retried(work.run, work.primitive, cause))
             return
         out.append(Tell(work.run, Failed(work.primitive, cause)))
+        if work.same is not None and not isinstance(cause.error, BudgetSpent):
+            self._fail(out, self.followers.ended(work), cause)
         self.withdraw(work.run, work.primitive, now, out)
 
     def _refused(
@@ -241,14 +367,15 @@ class EngineQueue:
         stood, if the rules allow. place: the instance and the batch."""
         (i, batch), why = place, cause.refused
         assert why is not None
-        until = self.instances.refused(i, self.engine, why, batch, self._next_batch, now)
-        if not self._one and self.line.asking.bound_to(i):
-            self.again.unbind(i, now)
+        until = self.instances.refused(i, self.engine, why, batch, self.next_batch, now)
+        self.unbind(i, now)
         if work.withdrawn:
             return
         work = self.works[work.run, work.primitive]
         if not self.again.may_move(work, cause, now):
             out.append(Tell(work.run, Failed(work.primitive, cause)))
+            if work.same is not None:
+                self._fail(out, self.followers.ended(work), cause)
             self.withdraw(work.run, work.primitive, now, out)
             return
         self.again.back(work, lo, hi, i, now, away=why.kind == "away")
@@ -267,7 +394,12 @@ class EngineQueue:
             quota.account.tokens.told(event.tokens, event.tokens_reset_s, now)
         return []
 
-    def _blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
+    def unbind(self, i: int, now: float) -> None:
+        """Instance `i` takes nothing for a while: what is bound to it may go elsewhere."""
+        if not self._one and self.line.asking.bound_to(i):
+            self.again.unbind(i, now)
+
+    def blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
         if not (cause.retryable and self.instances[i].up and self.instances.others(i, now)):
             return
@@ -279,10 +411,13 @@ class EngineQueue:
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
-        work = self.works.get((event.run, event.primitive))
+        work = self.source(event.run, event.primitive)
         if work is None or not work.on(event.instance):
             return []
         work.streamed |= event.to_client
+        if (work.run, work.primitive) != (event.run, event.primitive):
+            followed = Completed(event.primitive, {"sequence": 1}, None, event.instance)
+            return [Tell(event.run, followed)]
         if not work.prefilling:
             return []
         work.prefilling = False
@@ -298,8 +433,10 @@ class EngineQueue:
 
     def member(self, event: MemberCompleted, now: float) -> list[Output]:
         """A decoding of a group delivered."""
-        work = self.works.get((event.run, event.head))
-        if work is None or work.withdrawn or not work.on(event.instance):
+        work = self.source(event.run, event.head)
+        if work is None or not work.on(event.instance):
+            return []
+        if work.withdrawn and (work.run, work.primitive) == (event.run, event.head):
             return []
         return [Tell(event.run, Completed(event.primitive, event.counts))]
 
@@ -315,10 +452,13 @@ class EngineQueue:
         out: Outbox = []
         for key, work in list(self.works.items()):
             work.avoid = -1
+            if work.row_tokens:
+                continue
             for (lo, hi), (instance, batch) in list(work.flying.items()):
                 if instance == event.instance:
                     self._batches.pop(batch, None)
                     self._ended(out, key, lo, hi, instance, batch, cause, now)
+        self.rows.lost(event.instance, cause, now, out)
         return out
 
     def draining(self, event: InstanceDraining, now: float) -> list[Output]:
@@ -346,6 +486,17 @@ class EngineQueue:
         self.placing.paused(event, now)
         return []
 
+    def tuned(self, event: Tuned, now: float) -> list[Output]:
+        """Options of a policy are others. What is refused changes nothing, and is told."""
+        policy = {"batching": self.line.policy, "routing": self.placing.routing}.get(event.kind)
+        refused = (
+            tune(policy, event.options)
+            if policy is not None
+            else (f"there is no kind of policies {event.kind!r}: say 'batching' or 'routing'")
+        )
+        self.line.asking.forget()
+        return [Retuned(self.engine, event.kind, event.options, refused)]
+
     def changed(self, event: InstanceChanged, now: float) -> list[Output]:
         """An instance told how much more its KV memory can take."""
         self.instances.told(event.instance, event.free_tokens)
@@ -362,6 +513,7 @@ class EngineQueue:
         out: Outbox = []
         for late in self.overdue.late(now) if self.overdue is not None else ():
             self._late(out, late, now)
+        self.rows.late(now, out)
         return out
 
     def _late(self, out: Outbox, late: Late, now: float) -> None:
@@ -369,7 +521,7 @@ class EngineQueue:
         has another try; else it stays, for it may yet be answered. Of an instance that was late
         twice, no more than one call at a time is wanted."""
         (run, primitive), i, work = late.key, late.instance, self.works[late.key]
-        if work.withdrawn:
+        if work.withdrawn and not (work.same is not None and self.followers.followed(work)):
             return
         others, calls = self.instances.others(i, now), self.instances[i].calls
         self.instances.limit(i, self.engine).late(calls, now, others=others, again=late.again)
@@ -393,11 +545,16 @@ class EngineQueue:
     def dispatch(self, now: float, out: Outbox | None = None) -> Outbox:
         """One scheduling round: fill every instance that has room."""
         out = [] if out is None else out
+        if not self._one:
+            self.placing.weigh()
         self.again.reconsider(now)
+        if self.instances.leaves_room:
+            self.rows.reconsider(now)
         alone = self.line.alone
         if alone is not None:
             slots = self.instances.room(0, now)
             if slots is None:
+                self.instances.limited(now, waits=True)
                 self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
@@ -408,7 +565,10 @@ class EngineQueue:
             self.line.tell(now)
         while self.line.ready and (sent := self._round(now)) is not None:
             out.append(sent)
+        self.instances.limited(now, waits=self.line.ready > 0)
         wake = self.again.wake(now) if self.line.count else None
+        if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
+            wake = at if wake is None else min(wake, at)
         if wake is None and self.line.ready and not self.instances.busy:
             self._stalled(now)
         self._wake_at(wake, out)
@@ -418,8 +578,9 @@ class EngineQueue:
         if wake is not None and wake != self._timer:
             self._timer = wake
             out.append(SetTimer(self.engine, wake))
-        if self.overdue is not None and (due := self.overdue.alarm()) is not None:
-            out.append(SetTimer(self.engine, due))
+        for overdue in (self.overdue, self.rows.overdue):
+            if overdue is not None and (due := overdue.alarm()) is not None:
+                out.append(SetTimer(self.engine, due))
 
     def _stalled(self, now: float) -> None:
         """Work waits, every instance could take it, and nothing is to come that would change the
@@ -436,6 +597,8 @@ class EngineQueue:
         out: Outbox = []
         for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
+            if work.same is not None:
+                self._fail(out, self.followers.ended(work), Cause(error))
             self.withdraw(work.run, work.primitive, now, out)
         if self.faults.error is not None:
             out.append(PolicyFailed(self.engine, self.faults.error))
@@ -460,9 +623,12 @@ class EngineQueue:
         """What goes to instance `i` of a batch for it. While several LLM instances have no work,
         none takes more than its part of the calls: those that share a prefill wait for each other's
         tokens, and elsewhere they need not."""
-        if len(slices) < 2 or not self.continuous:
+        rows = slices[0].work.row_tokens
+        if (len(slices) < 2 and not rows) or not self.continuous:
             return slices
         idle = self.instances.open(now).idle
+        if rows and idle >= 2:
+            return self.rows.shared(slices, idle)
         return slices if idle < 2 else slices[: self.line.asking.part(i, idle)]
 
     def _candidates(self, now: float) -> Iterable[int]:
@@ -472,11 +638,15 @@ class EngineQueue:
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        return self.line.asking.candidates(self.placing.routing, loads, now)
+        routing, worth = self.placing.routing, None
+        if self.instances.slowness and type(routing).order is RoutingPolicy.order:
+            worth = self.instances.worth
+        return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
-        batch, items, found, continuous = self._next_batch, 0, 0, self.continuous
-        self._next_batch += 1
+        batch, items, found, continuous = self.next_batch, 0, 0, self.continuous
+        entries = rows = 0
+        self.next_batch += 1
         for k, (work, lo, hi) in enumerate(slices):
             if not (work.queued and work.take(lo, hi)):
                 told = f"it chose items {lo}..{hi} of {work.total}, which are not queued (any more)"
@@ -487,7 +657,11 @@ class EngineQueue:
                 break
             work.flying[lo, hi] = (i, batch)
             work.sent = now
-            work.prefilling = continuous
+            if work.row_tokens:
+                self.rows.sent(work, lo, hi, (i, batch), now)
+                rows += hi - lo
+            else:
+                work.prefilling = continuous
             if continuous:
                 try:
                     work.priority = self._priority(work, now)
@@ -495,23 +669,32 @@ class EngineQueue:
                     self.faults.of_batching(error)
             if not work.spans:
                 self.line.remove(work, now)
-            items += hi - lo
-            found += work.found
-            if self.overdue is not None:
-                expected = self._expected_s(i, items - found)
+            calls = work.entries(hi - lo)
+            entries += calls
+            items += work.weighs(hi - lo)
+            found += work.found * calls
+            if self.overdue is not None and not work.row_tokens:
+                expected = self.expected_s(i, items - found)
                 self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
-        self.instances.send(i, batch, items, len(slices), found)
+        self.instances.send(i, batch, items, entries, found)
+        self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
-            quota.sent([_tokens(*slice) for slice in slices], now, together=not continuous)
-        if self.placing.follows:
-            self.placing.dispatched(i, slices, now)
+            tokens = [each for slice in slices for each in _tokens(*slice)]
+            quota.sent(tokens, now, together=not continuous)
+        news = self.rows.news(i, slices) if rows else slices
+        if self.placing.follows and news:
+            self.placing.dispatched(i, news, now)
         sent = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
             self._batches[batch] = sent
-        self.observer.sent(i, batch, slices, now)
+        if rows:
+            slices = [one for one in slices if not one.work.row_tokens]
+            self.observer.rows(i, rows, now)
+        if slices:
+            self.observer.sent(i, batch, slices, now)
         return sent
 
-    def _expected_s(self, i: int, tokens: int) -> float | None:
+    def expected_s(self, i: int, tokens: int) -> float | None:
         """Seconds to the first token of a call on instance `i`, with so many tokens to be computed
         there by then besides what is pending; None: nobody knows."""
         profile = self.placing.profiles[i]
@@ -540,8 +723,10 @@ def _answer(work: Work) -> int:
     return work.spec.expected_output or work.spec.planned_output
 
 
-def _tokens(work: Work, lo: int, hi: int) -> int:
-    """About so many tokens a slice has, with its answer."""
+def _tokens(work: Work, lo: int, hi: int) -> list[int]:
+    """About so many tokens a slice has, with its answer; rows have each their own."""
     if work.spec.item_tokens:
-        return (hi - lo) * work.spec.item_tokens
-    return hi - lo + _answer(work)
+        return [(hi - lo) * work.spec.item_tokens]
+    if work.row_tokens:
+        return [work.row_tokens + _answer(work)] * (hi - lo)
+    return [hi - lo + _answer(work)]

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
-from teola.policies.work import Size, Slice
+from teola.policies.work import Size, Slice, WorkKey
 from teola.schedule.faults import PolicyFailed
 from teola.schedule.quota import Refusal
 
@@ -79,6 +79,28 @@ class Again:
 
 
 @dataclass(slots=True)
+class AlreadyKnown:
+    """What a primitive gives is known: no engine is to do it. Control follows."""
+
+    primitive: int
+
+
+@dataclass(slots=True)
+class RestExpected:
+    """All that the query does is expected to take `more_s` seconds longer, one after another, than
+    was expected until now: it grows more, or less."""
+
+    more_s: float
+
+
+@dataclass(slots=True)
+class DeadlineMoved:
+    """The query's deadline is `by_s` later: so long nothing could go on before people answered."""
+
+    by_s: float
+
+
+@dataclass(slots=True)
 class Cancelled:
     """The caller does not want the query any more."""
 
@@ -88,6 +110,25 @@ class DeadlineReached:
     """The query's time is up. waited: for whom it waits just now, if a server refuses it."""
 
     waited: str = ""
+
+
+@dataclass(slots=True)
+class RowsCame:
+    """The next window of a run of rows is there. row_tokens: of a row's prompt, on average. found:
+    how many of them an instance had kept, on average, of the run's rows so far. keys: of the full
+    blocks of its first row's prompt, as far as a row of average length has them."""
+
+    count: int
+    row_tokens: int
+    found: int = 0
+    keys: tuple[Hashable, ...] = ()
+
+
+@dataclass(slots=True)
+class SourceEnded:
+    """A run of rows has had all its rows. error: why there are no more, if that is no end."""
+
+    error: Exception | None = None
 
 
 # --- events for an EngineQueue --------------------------------------------------------------
@@ -121,14 +162,46 @@ class CallEnded:
     generated: int | None = None
 
 
+class RowFailure(NamedTuple):
+    """A row of a slice came back without an answer. begun: it had given a token."""
+
+    row: int
+    cause: Cause
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class RowsEnded:
+    """What has become of a slice of rows, that begins at `lo`, since this was told last; the slice
+    is over when all of its rows have come back. ended: ranges of rows that were answered. failed:
+    rows that were not. firsts: rows that gave their first token, whether or not they have ended.
+    cached, generated: see CallEnded, of all rows that ended now. given: what they gave, which the
+    core passes on (RowsOver)."""
+
+    engine: str
+    batch: int
+    run: str
+    primitive: int
+    lo: int
+    ended: Sequence[tuple[int, int]] = ()
+    failed: Sequence[RowFailure] = ()
+    firsts: int = 0
+    cached: int | None = None
+    generated: int | None = None
+    given: Any = None
+
+
 @dataclass(slots=True)
 class Sized:
-    """How large a primitive is that the core let measure."""
+    """How large a primitive is that the core let measure. cause: why it is not to be done, such as
+    that its query may not take so much. known: what it gives is known, so it is not to be done."""
 
     engine: str
     run: str
     primitive: int
     size: Size
+    cause: Cause | None = None
+    known: bool = False
 
 
 @dataclass(slots=True)
@@ -242,6 +315,16 @@ class LimitsTold:
     tokens_reset_s: float
 
 
+@dataclass(slots=True)
+class Tuned:
+    """Options of one of the engine's policies are others from now on. kind: `batching` or
+    `routing`."""
+
+    engine: str
+    kind: str
+    options: Mapping[str, Any]
+
+
 # --- commands -------------------------------------------------------------------------------
 
 
@@ -249,12 +332,13 @@ class LimitsTold:
 class Submit:
     """Run -> core: queue the primitive (a group's head). affinity: the instance that keeps the
     sequence which it continues (-1: none). fused_tokens: planned tokens of the pieces of its prompt
-    that are computed with it."""
+    that are computed with it. rows: how large a window of rows is."""
 
     run: str
     primitive: int
     affinity: int
     fused_tokens: int = 0
+    rows: RowsCame | None = None
 
 
 @dataclass(slots=True)
@@ -333,6 +417,24 @@ class Finish:
 
 
 @dataclass(slots=True)
+class RowsWanted:
+    """A run of rows has room for a window: send RowsCame when one is there, or SourceEnded."""
+
+    run: str
+
+
+@dataclass(slots=True)
+class RowsOver:
+    """Rows of a window are over: `given` is what those that were answered gave; `failed` are those
+    that will not be, each with the reason. Of what comes back for nobody this is not said."""
+
+    run: str
+    primitive: int
+    given: Any
+    failed: Sequence[tuple[int, Cause]] = ()
+
+
+@dataclass(slots=True)
 class Dispatch:
     """Send a batch to an instance."""
 
@@ -351,6 +453,18 @@ class AbortRequest:
     batch: int
     run: str
     primitive: int
+
+
+@dataclass(slots=True)
+class AbortRows:
+    """Stop working on the rows of a slice that begins at `lo`, those that have not come back."""
+
+    engine: str
+    instance: int
+    batch: int
+    run: str
+    primitive: int
+    lo: int
 
 
 @dataclass(slots=True)
@@ -394,6 +508,27 @@ class Waits:
 
 
 @dataclass(slots=True)
+class Retuned:
+    """A policy's options have changed, or not (for logs). refused: why not ("": they have)."""
+
+    engine: str
+    kind: str
+    options: Mapping[str, Any]
+    refused: str = ""
+
+
+@dataclass(slots=True)
+class Joined:
+    """A work follows another one, which is in flight: it is told what has come of that, and what
+    comes. leader: run and primitive."""
+
+    engine: str
+    run: str
+    primitive: int
+    leader: WorkKey
+
+
+@dataclass(slots=True)
 class SetTimer:
     """Send Timer(engine) at time `at`."""
 
@@ -406,15 +541,28 @@ class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
-    event: Completed | Failed
+    event: Completed | Failed | AlreadyKnown
 
 
-RunEvent = Started | Completed | Failed | Again | Cancelled | DeadlineReached
+RunEvent = (
+    Started
+    | Completed
+    | Failed
+    | Again
+    | AlreadyKnown
+    | RestExpected
+    | DeadlineMoved
+    | Cancelled
+    | DeadlineReached
+    | RowsCame
+    | SourceEnded
+)
 QueueEvent = (
     BatchCompleted
     | CallEnded
     | FirstToken
     | MemberCompleted
+    | RowsEnded
     | Timer
     | InstanceDown
     | InstanceDraining
@@ -425,10 +573,24 @@ QueueEvent = (
     | Sized
     | PrefixChanged
     | ProgramPaused
+    | Tuned
 )
-RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | Finish
-OfRun = Control | Measure | Release | Skipped | Fused | Finish
-OfEngine = Dispatch | AbortRequest | SetTimer | Retried | Waits | Ejected | Recovered | PolicyFailed
+RunCommand = Submit | Withdraw | Recall | Control | Release | Skipped | Fused | RowsWanted | Finish
+OfRun = Control | Measure | Release | Skipped | Fused | RowsWanted | Finish
+OfEngine = (
+    Dispatch
+    | AbortRequest
+    | AbortRows
+    | RowsOver
+    | SetTimer
+    | Retried
+    | Waits
+    | Joined
+    | Ejected
+    | Recovered
+    | Retuned
+    | PolicyFailed
+)
 Command = OfRun | OfEngine
 
 Outbox = list[Any]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from teola.policies.reason import Because, Reason
+from teola.policies.reason import Because, Hold, Reason
 from teola.policies.routing.base import HELD, RoutingPolicy
 from teola.policies.work import Slice, Work
 from teola.schedule.instances import Instances
@@ -32,10 +32,16 @@ class Explaining:
         elif at < 0:
             work.reason = Reason(Because.ROOM, holds=holds) if holds else None
         elif at != before or last is None:
-            total = work.total if work.keys else 0
+            total = work.tokens if work.keys else 0
             work.reason = self._placed(work, at, now)._replace(
                 instances=len(self._instances), found=work.found, total=total, holds=holds
             )
+
+    def looks(self, work: Work) -> None:
+        """A work has been bound to an instance to see how long that takes by now."""
+        last = work.reason
+        holds = last.holds if last is not None else ()
+        work.reason = Reason(Because.LOOKS, instances=len(self._instances), holds=holds)
 
     def _placed(self, work: Work, at: int, now: float) -> Reason:
         if len(self._instances) == 1:
@@ -48,10 +54,16 @@ class Explaining:
         """A batch has just been sent to instance `i`, perhaps with what was bound to none."""
         free = [work for work, _, _ in slices if work.affinity < 0]
         if free:
-            told = self._taken(i, sum(hi - lo for _, lo, hi in slices), now)
+            told = self._taken(i, sum(work.weighs(hi - lo) for work, lo, hi in slices), now)
             for work in free:
                 holds = work.reason.holds if work.reason is not None else ()
                 work.reason = told._replace(instances=len(self._instances), holds=holds)
+        clock = self._instances.limited_s(now)
+        for work, _, _ in slices if clock else ():
+            if clock > work.limited_from and work.reason is not None:
+                limit = Hold(Because.LIMIT, clock - work.limited_from)
+                others = (hold for hold in work.reason.holds if hold.because is not Because.LIMIT)
+                work.reason = work.reason._replace(holds=(*others, limit))
 
     def _taken(self, i: int, tokens: int, now: float) -> Reason:
         """Why instance `i` took what was bound to none. tokens: of the batch, which counts there
@@ -64,8 +76,11 @@ class Explaining:
         other = next((one for one in instances.open(now) if one.instance != i), None)
         here = instances[i].context - tokens
         load = here / instances[i].limits.max_batch
-        if other is None or other.load < load:
+        if other is None or (other.load < load and not instances.slowness):
             return Reason(Because.ROOM)
+        if slowness := instances.slowness:
+            ours, its = load * slowness[i], other.load * slowness[other.instance]
+            return Reason(Because.SPEED, "", ours, its, other.instance)
         there = instances[other.instance]
         if there.limits.max_batch != instances[i].limits.max_batch:
             return Reason(Because.LOAD, "", load, other.load, other.instance)

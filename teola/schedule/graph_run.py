@@ -8,17 +8,20 @@ exactly one state: as soon as the outputs and the effects are done. It knows no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, Final
 
-from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
 from teola.graph import Ref
 from teola.policies.asker import Asker
 from teola.schedule.events import (
     Again,
+    AlreadyKnown,
     Cancelled,
     Cause,
     Completed,
     Control,
+    DeadlineMoved,
     DeadlineReached,
     Failed,
     Finish,
@@ -26,6 +29,7 @@ from teola.schedule.events import (
     Outbox,
     Recall,
     Release,
+    RestExpected,
     RunEvent,
     Skipped,
     Started,
@@ -49,7 +53,8 @@ class GraphRun:
     """State of one query, or of a part of one. `handle` takes events and gives commands; nothing
     else happens.
 
-    asker, behind_s: see Run. By default it is asked by nobody in particular.
+    asker, admitted, deadline, behind_s, longer_s: see Run. By default it is asked by nobody in
+        particular.
     known: primitives that no engine is to do, since what they gave before is known.
     out: where its commands go. A run that belongs to no core keeps them here itself, with what it
         wants of the queues.
@@ -62,11 +67,16 @@ class GraphRun:
         asker: Asker | None = None,
         *,
         began: float = 0.0,
+        admitted: float | None = None,
+        deadline: float = inf,
         behind_s: float = 0.0,
+        longer_s: float = 0.0,
     ) -> None:
         self.id, self.plan = id, plan
         self.asker = asker or Asker(app=plan.graph.name, program=id, admitted=began)
-        self.began, self.behind_s = began, behind_s
+        self.began, self.behind_s, self.longer_s = began, behind_s, longer_s
+        self.admitted = began if admitted is None else admitted
+        self.deadline = deadline
         self.known = frozenset[int]()
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
@@ -97,6 +107,12 @@ class GraphRun:
             _HANDLERS[type(event)](self, event)
             if self.left == 0 and self.state is None:
                 self._finish(State.PARTIAL if self.missing else State.OK, None)
+
+    @property
+    def total_s(self) -> float:
+        """All of its query one after another, in seconds, as far as it is expected by now. 0: it is
+        not known."""
+        return self.plan.total_s + self.longer_s
 
     def ended(self, i: int) -> bool:
         """Whether primitive `i` is done, skipped, failed or cancelled."""
@@ -170,7 +186,7 @@ class GraphRun:
         if not group:
             return
         primitive = self.plan.primitives[i]
-        if not primitive.optional:
+        if not primitive.optional and type(event.cause.error) is not BudgetSpent:
             self.status[group[0]] = FAILED
             self._stop(State.FAILED, event.cause, group[0])
             return
@@ -185,6 +201,17 @@ class GraphRun:
         self.known -= {event.primitive}
         if self.status[event.primitive] == RUNNING:
             self._ready(event.primitive)
+
+    def _known(self, event: AlreadyKnown) -> None:
+        if self.status[event.primitive] == RUNNING:
+            self.known |= {event.primitive}
+            self.out.append(Control(self.id, event.primitive))
+
+    def _expected(self, event: RestExpected) -> None:
+        self.longer_s += event.more_s
+
+    def _postponed(self, event: DeadlineMoved) -> None:
+        self.deadline += event.by_s
 
     def _lacks(self, component: str, cause: Cause) -> None:
         """The query will do without what an optional component gives."""
@@ -364,6 +391,9 @@ _HANDLERS: Mapping[type, Callable[[GraphRun, Any], None]] = {
     Completed: GraphRun._completed,
     Failed: GraphRun._failed,
     Again: GraphRun._again,
+    AlreadyKnown: GraphRun._known,
+    RestExpected: GraphRun._expected,
+    DeadlineMoved: GraphRun._postponed,
     Cancelled: GraphRun._cancelled,
     DeadlineReached: GraphRun._deadline,
 }

@@ -4,20 +4,37 @@ A *batch* engine's instance is full until one of its `concurrency` batches is do
 queries that it began itself: they may need its place. A *continuous* engine's (an LLM's) takes
 calls while prompt tokens in prefilling stay below `max_batch` and within its free KV memory, and
 calls below `max_sequences`; with nothing in flight it always takes one, because its caches can be
-evicted. Each instance has limits of its own.
+evicted. Each instance has limits of its own. Long because it is one state, kept in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import islice
+from math import inf
+from typing import Final, NamedTuple
 
 from teola.engine import EngineKind
 from teola.policies.routing.base import Capacity, Load, Loads
 from teola.policies.work import Slots
+from teola.profile import DIFFER, unlike
 from teola.schedule.health import Health
 from teola.schedule.quota import ApiAccount, Quota, Refusal
+
+CALLS_S: Final = 1.0
+"""For so long after a call that is no row, places are left to others like it."""
+KEPT: Final = 8
+"""One place in so many, and at least one of two or more."""
+LOOKS_S: Final = 30.0
+"""So often a slow instance gets a call, from which one learns whether it still is."""
+MOST_LOOKED_AT: Final = 64
+"""Fast instances that are looked at for room."""
+
+
+def kept_for_calls(places: int) -> int:
+    """How many of an instance's places are not given to rows while calls come."""
+    return max(1, places // KEPT) if places > 1 else 0
 
 
 class Limits(NamedTuple):
@@ -55,10 +72,11 @@ class Instance:
     """What one instance can take, and what is in flight there. weight: items, or tokens to be
     computed of calls that have given none; context: tokens of all calls. batches: slices left in
     each. free: tokens its KV memory could take when it last told, less what was sent since (None:
-    it does not tell). up: it can be reached. gone: nothing need wait for it, though it may come
-    back. health: None while nothing ever failed there. quota: None while nobody said that its
-    server takes only so much. refused: the last batch that it did not take. ejections, restarts:
-    how often so far. waiting: batches that have left their places to others."""
+    it does not tell). sent_at: when it was sent something last. up: it can be reached. gone:
+    nothing need wait for it, though it may come back. health: None while nothing ever failed there.
+    quota: None while nobody said that its server takes only so much. refused: the last batch that
+    it did not take. ejections, restarts: how often so far. waiting: batches that have left their
+    places to others. rows: of `entries`, those that leave room to calls."""
 
     limits: Limits
     up: bool = True
@@ -70,10 +88,12 @@ class Instance:
     ejections: int = 0
     restarts: int = 0
     waiting: int = 0
+    sent_at: float = 0.0
     batches: dict[int, int] = field(default_factory=dict)
     health: Health | None = None
     quota: Quota | None = None
     refused: int = -1
+    rows: int = 0
 
     @property
     def running(self) -> int:
@@ -120,6 +140,16 @@ class Instances:
         """For `open`, and whoever else wants to know; cleared by the latter."""
         self.stale: set[int] = set()
         """The same, for the view."""
+        self.last_call, self.leaves_room = -inf, False
+        """When the last call came that is no row, and whether rows are there that leave room."""
+        self.slowness: Sequence[float] = ()
+        """How many times as long as the fastest each takes; empty where they are alike."""
+        self._fastest: tuple[int, ...] = ()
+        self._slow: tuple[int, ...] = ()
+        self._items = self._entries = 0
+        self.usual_items = 1.0
+        """Tokens of a call, about, as long as that has not moved by a quarter."""
+        self._limited_s, self._limited_since = 0.0, -1.0
 
     def __getitem__(self, i: int) -> Instance:
         return self._all[i]
@@ -217,6 +247,22 @@ class Instances:
         if instance.limits.continuous or batch not in instance.batches:
             instance.quota.came_back(instance.calls + 1, now)
 
+    def limited(self, now: float, *, waits: bool) -> None:
+        """Whether something waits. If it does because no server takes anything, count that."""
+        if not self._weak and self._limited_since < 0:
+            return
+        closed = waits and not any(one.usable(now) for one in self._all)
+        if closed and self._limited_since < 0 and self.opens_at(now) is not None:
+            self._limited_since = now
+        elif not closed and self._limited_since >= 0:
+            self._limited_s += now - self._limited_since
+            self._limited_since = -1.0
+
+    def limited_s(self, now: float) -> float:
+        """Seconds for which something has waited because no server took anything."""
+        since = self._limited_since
+        return self._limited_s + (now - since if since >= 0 else 0.0)
+
     def opens_at(self, now: float) -> float | None:
         """When the first of those that take nothing now, for no reason but the time, takes
         something; None: there are none."""
@@ -228,6 +274,46 @@ class Instances:
             if (quota := self._all[i].quota) is not None and self._all[i].up and quota.closed(now)
         )
         return min(times, default=None)
+
+    def weigh(self, seconds: Sequence[float]) -> None:
+        """So long typical work takes on each of them; they are alike if none takes much longer than
+        another."""
+        apart, least = unlike(seconds), min(seconds)
+        if not apart and not self.slowness:
+            return
+        self.slowness = [one / least for one in seconds] if apart else ()
+        fast = [slowness <= DIFFER for slowness in self.slowness]
+        self._fastest = tuple(i for i, one in enumerate(fast) if one)
+        self._slow = tuple(i for i, one in enumerate(fast) if not one)
+        self._reckon()
+
+    def _reckon(self) -> None:
+        """Put all of them in order anew."""
+        self.usual_items = self._items / self._entries if self._entries else 1.0
+        self.changed |= set(range(len(self._all)))
+
+    def due(self, now: float) -> Iterator[int]:
+        """Slow ones that have had nothing for so long that one does not know whether they still
+        are."""
+        for i in self._slow:
+            instance = self._all[i]
+            idle = now >= instance.sent_at + LOOKS_S and not instance.entries
+            if idle and instance.usable(now) and self.room(i, now) is not None:
+                yield i
+
+    def worth(self, i: int, waiting: int, now: float) -> bool:
+        """Whether one of so many works that wait for any instance is done on `i` sooner than if it
+        waited for the fastest, all of whose places are taken."""
+        if not self.slowness or self.slowness[i] <= DIFFER:
+            return True
+        places = 0
+        for k in islice(self._fastest, MOST_LOOKED_AT):
+            instance = self._all[k]
+            if k in self._open:
+                return True  # it was asked before, and what is left does not go there
+            if instance.usable(now) and instance.entries:
+                places += instance.entries
+        return not places or self.slowness[i] <= 1 + waiting / places
 
     def _changed(self, i: int) -> None:
         self.changed.add(i)
@@ -253,6 +339,12 @@ class Instances:
         """A batch of so many items (tokens, some of which are found) and slices goes to instance
         `i`."""
         instance = self._all[i]
+        self._items += items
+        self._entries += entries
+        if self.slowness and abs(self._items / self._entries - self.usual_items) > (
+            self.usual_items / 4
+        ):
+            self._reckon()
         instance.weight += items - found
         instance.context += items
         instance.entries += entries
@@ -261,13 +353,14 @@ class Instances:
         instance.batches[batch] = entries
         self._changed(i)
 
-    def land(self, i: int, batch: int, items: int, weight: int) -> Instance:
-        """A slice of a batch has ended on instance `i`: `items` of it, and gives `weight` back."""
+    def land(self, i: int, batch: int, items: int, weight: int, entries: int = 1) -> Instance:
+        """A slice of a batch has ended on instance `i`, or so many rows of one: `items` of it, and
+        gives `weight` back."""
         instance = self._all[i]
-        instance.entries -= 1
+        instance.entries -= entries
         instance.weight -= weight
         instance.context -= items
-        left = instance.batches.pop(batch) - 1
+        left = instance.batches.pop(batch) - entries
         if left:
             instance.batches[batch] = left
         self._changed(i)
@@ -302,7 +395,7 @@ class Instances:
                 self.stale.add(i)
         for i in self.changed:
             if self._takes(i, now):
-                self._open.put(i, self._load(i))
+                self._open.put(i, load := self._load(i), self._rank(i, load))
             else:
                 self._open.drop(i)
         return self._open
@@ -329,6 +422,15 @@ class Instances:
             return instance.context / limits.max_batch
         return instance.weight / limits.max_batch + instance.running
 
+    def _rank(self, i: int, load: float) -> float | None:
+        """When one more would be done, where instances differ."""
+        if not self.slowness:
+            return None
+        limits, more = self._all[i].limits, 1.0
+        if limits.continuous:
+            more = self.usual_items / limits.max_batch
+        return (load + more) * self.slowness[i]
+
     def room(self, i: int, now: float) -> Slots | None:
         """What instance `i` can take; None: nothing."""
         instance = self._all[i]
@@ -338,15 +440,18 @@ class Instances:
         if self._weak and i in self._weak:
             return self._room_of_weak(i, now)
         if limits.continuous:
-            return self._room_of_llm(i, limits.max_batch, limits.max_sequences)
+            return self._room_of_llm(i, limits.max_batch, limits.max_sequences, now)
         return self._whole[i] if instance.running < limits.concurrency else None
 
-    def _room_of_llm(self, i: int, weight: int, entries: int) -> Slots | None:
+    def _room_of_llm(self, i: int, weight: int, entries: int, now: float) -> Slots | None:
         instance = self._all[i]
         left, running = instance.left(weight, entries), instance.entries
         if left <= 0:
             return None
-        return Slots(i, left, entries - running, instance.weight == 0, running)
+        room = Slots(i, left, entries - running, instance.weight == 0, running - instance.rows)
+        if not self.leaves_room or now >= self.last_call + CALLS_S:
+            return room
+        return room._replace(kept=kept_for_calls(entries))
 
     def _room_of_weak(self, i: int, now: float) -> Slots | None:
         """Room of one that was ejected or refused something: none, that of a probe, or a share."""
@@ -362,7 +467,8 @@ class Instances:
         weight = max(1, int(limits.max_batch * share))
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
-            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)))
+            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)), now)
         if instance.running >= max(1, int(limits.concurrency * share)):
             return None
-        return Slots(i, weight, entries, True)
+        rationed = instance.quota is not None and instance.quota.rationed
+        return Slots(i, weight, entries, True, rationed=rationed)

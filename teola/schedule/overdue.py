@@ -50,10 +50,13 @@ class _Sent:
 
 
 class Overdue:
-    """The calls of one engine that wait for their first token. factor, least_s: see above."""
+    """The calls of one engine that wait for their first token. factor, least_s: see above. A factor
+    that is given is not learned."""
 
-    def __init__(self, factor: float = FACTOR, least_s: float = LEAST_S) -> None:
-        self._factor, self._least_s, self.unknown_s = factor, least_s, UNKNOWN_S
+    def __init__(self, factor: float | None = None, least_s: float | None = None) -> None:
+        self._factor = factor
+        self._least_s = LEAST_S if least_s is None else least_s
+        self.unknown_s = max(UNKNOWN_S, self._least_s)
         self._sent: dict[WorkKey, _Sent] = {}
         self._due: list[tuple[float, int, WorkKey]] = []
         self._alarm: float | None = None
@@ -63,8 +66,10 @@ class Overdue:
     @property
     def factor(self) -> float:
         """How many times the expected time a first token may take."""
-        if len(self._ordered) < ENOUGH:
+        if self._factor is not None:
             return self._factor
+        if len(self._ordered) < ENOUGH:
+            return FACTOR
         return 2 * self._ordered[min(len(self._ordered) - 1, int(AT * len(self._ordered)))]
 
     def sent(

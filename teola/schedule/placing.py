@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from teola.learning import LearnedProfiles
 from teola.policies.batching.base import Attached, by_keys
 from teola.policies.routing.base import (
     ANY,
@@ -27,7 +28,7 @@ from teola.policies.routing.base import (
     holdable,
 )
 from teola.policies.work import Slice, Work
-from teola.profile import EngineProfile
+from teola.profile import EngineProfile, weights_of
 from teola.schedule.coming import Chain
 from teola.schedule.events import PrefixChanged, ProgramPaused
 from teola.schedule.explaining import Explaining
@@ -64,6 +65,7 @@ class Placing:
         self.prefixes = PrefixIndex(blocks) if self.by_keys else None
         known = profiles or (EngineProfile(),) * len(instances)
         self.profiles = known
+        self._version = -1
         self._view = QueueView(instances, known, line.asking, self.prefixes)
         routing.attach(self._view)
         if isinstance(line.policy, Attached):
@@ -73,12 +75,27 @@ class Placing:
         self._observed = frozenset(routing.observes)
         self.follows = bool(self._observed) or self.prefixes is not None
         """Whether it is to be told what happens to works."""
+        if len(instances) > 1:
+            self.weigh()
         self.explaining: Explaining | None = None
         """None while nobody observes why works go where they go."""
         self._telling: set[int] = set()
         """Instances that have told a hit, so that none means none."""
         self._expected: dict[tuple[str, int], tuple[int, float]] = {}
         self._coming: dict[tuple[str, int], Chain] = {}
+
+    @property
+    def learns(self) -> bool:
+        """Whether its profiles may be others tomorrow."""
+        return isinstance(self.profiles, LearnedProfiles)
+
+    def weigh(self) -> None:
+        """Let work go by what instances are now known to take."""
+        profiles = self.profiles
+        version = profiles.version if isinstance(profiles, LearnedProfiles) else 0
+        if version != self._version:
+            self._version = version
+            self._instances.weigh(weights_of([*profiles]))
 
     def explain(self) -> None:
         """From now on works say why they go where they go."""
@@ -93,22 +110,31 @@ class Placing:
             self._view.consider(work.keys)
         at, before = work.home, work.affinity
         if self.early:
-            at = ANY if work.spec.cuttable else self._place(work, now)
+            at = ANY if work.spec.cuttable and not work.spec.rows else self._place(work, now)
         held = at == HELD and may_hold and holdable(work, now)
         if at < 0 or at == work.avoid or not self._instances[at].usable(now):
             at = ANY
         work.affinity = at
-        work.found = 0
+        work.found = work.row_found
         if at >= 0 and work.keys:
             block_tokens = self._instances[at].limits.block_tokens
             blocks = self._view.expected(work.keys, now).get(at, 0)
-            work.found = found_tokens(work, blocks, block_tokens)
-            self._comes(work, at, work.found // block_tokens)
+            found = found_tokens(work, blocks, block_tokens)
+            work.found = work.row_found if work.row_tokens else found
+            self._comes(work, at, found // block_tokens)
         if self.explaining is not None:
             self.explaining.bound(work, before, held, now)
         if work.keys:
             self._view.consider(None)
         return held
+
+    def send_to(self, work: Work, i: int) -> None:
+        """Bind a work that is about to be queued to instance `i`, whatever the policy says."""
+        work.affinity, work.found = i, 0
+        if work.keys:
+            self._comes(work, i, 0)
+        if self.explaining is not None:
+            self.explaining.looks(work)
 
     def _place(self, work: Work, now: float) -> int:
         try:

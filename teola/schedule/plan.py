@@ -1,12 +1,14 @@
 """Plan: an e-graph compiled for running, shared by all queries of one shape.
 
+Long because one compilation makes all of these tables.
+
 Primitives become indices, edges become tuples of indices, and everything that does not depend on
 a query's data is worked out once: in-degrees, depths, groups, readers, which items must exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -23,10 +25,20 @@ from teola.graph import (
     Ref,
     ToolParams,
 )
-from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS, Op, has_effect, retries
+from teola.graph.ops import (
+    CONTROL,
+    DECODES,
+    DONE_ONCE,
+    GROUP_HEADS,
+    PREFILLS,
+    Op,
+    has_effect,
+    retries,
+)
 from teola.graph.primitive import refs_of
 from teola.habit import Habit
 from teola.passes import Optimised, estimate
+from teola.passes.estimate import GrowthEstimate
 from teola.passes.timetable import timetable
 from teola.policies.work import Estimate, WorkSpec
 from teola.profile import Profile
@@ -70,6 +82,9 @@ class Plan:
     specs: what queues and policies are told of it.
     optimised: how the passes made the graph, for whoever wants it explained.
     profile: what was known of the engines when it was made.
+    total_s: all primitives one after another, with what they are expected to grow (0: the times of
+        an engine are not known that it needs).
+    grows: what each of those that grow is expected to become, where times are known.
     parts: plans of the parts that it may grow, by template and lengths of their lists.
     """
 
@@ -117,6 +132,8 @@ class Plan:
         )
         self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
         self.unread = self._unread()
+        self.total_s = 0.0
+        self.grows: Mapping[int, GrowthEstimate] = {}
         self.specs = self._specs(self._estimates(profile), self.profile)
 
     def __len__(self) -> int:
@@ -218,11 +235,17 @@ class Plan:
         """For policies. What may not be wanted counts as likely as it is, and its query as so much
         longer. As long as the times of an engine are not known that the query will need, depths
         stand for the paths."""
-        if profile is None or not self._timed(profile):
+        if profile is None or not estimate.timed(self.graph, profile):
             return tuple(Estimate(rest_s=float(depth)) for depth in self.depth)
         graph = self.graph
         rest = timetable(graph, profile, backwards=True).ends_s
-        total, chance = estimate.total(graph, profile), estimate.chances(graph, profile)
+        total = self.total_s = estimate.total(graph, profile)
+        chance = estimate.chances(graph, profile)
+        self.grows = {
+            i: estimate.growth(graph, p, profile)
+            for i, p in enumerate(self.primitives)
+            if p.op is Op.GROW
+        }
         longest = max((rest[p.id] for p in self.primitives if chance[p.id] == 1), default=0.0)
         return tuple(
             Estimate(
@@ -232,18 +255,14 @@ class Plan:
                 base_s=profile.engine(p.engine).cost(p.op).base_s,
                 takes_s=estimate.seconds(graph, p, profile),
                 item_s=estimate.item_s(graph, p, profile),
+                call_s=sum(estimate.seconds(graph, q, profile) for q in (p, *self._written(i))),
             )
-            for p in self.primitives
+            for i, p in enumerate(self.primitives)
         )
 
-    def _timed(self, profile: Profile) -> bool:
-        """Whether the times of all engines are known that the query is expected to need."""
-        return all(
-            profile.engine(p.engine).timed
-            for p in self.primitives
-            if not (p.op in CONTROL or p.op is Op.TOOL_CALL)
-            and estimate.expected(self.graph, p, profile)
-        )
+    def _written(self, i: int) -> Iterator[Primitive]:
+        """The decodings of the call that `i` heads."""
+        return (self.primitives[member] for member in self.members[i])
 
     def _specs(self, estimates: tuple[Estimate, ...], profile: Profile) -> tuple[WorkSpec, ...]:
         return tuple(
@@ -257,7 +276,7 @@ class Plan:
                 members=self.members[i],
                 retries=retries(p.op, p.params),
                 estimate=estimates[i],
-                measured=p.batchable or p.op in PREFILLS,
+                measured=p.batchable or p.op in PREFILLS or p.op in DONE_ONCE,
                 item_tokens=self._tokens(p) // max(1, p.items) if p.op is Op.EMBEDDING else 0,
                 planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
                 planned_output=self._output(i),

@@ -242,6 +242,11 @@ class Quota:
             self._account = ApiAccount()
         return self._account
 
+    @property
+    def rationed(self) -> bool:
+        """Whether it takes only so many requests a minute, as far as one knows."""
+        return self._account is not None and self._account.requests.most is not None
+
     def closed(self, now: float) -> bool:
         """Whether nothing may be sent to it."""
         return now < self.closed_until or (

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import replace
 from itertools import chain, islice, takewhile
+from math import inf
 from typing import Final
 
 from teola.policies.routing.base import MOST_HELD_S, holdable
 from teola.policies.work import Work
 from teola.schedule.events import Cause
-from teola.schedule.instances import Instances
+from teola.schedule.instances import LOOKS_S, Instances
 from teola.schedule.placing import Placing
 from teola.schedule.waiting_line import WaitingLine
 
+LOOKED_AT: Final = 32
+"""Works of which one is chosen that can wait."""
 FEW: Final = 8
 """Works that may be bound anew in one round because an instance has nothing to do."""
 RETRY_BUDGET: Final = 0.1
@@ -82,6 +85,13 @@ class Requeue:
             replace(old, spans=[(lo, hi), *old.spans], home=home, avoid=avoid, queued=True), now
         )
 
+    def rows(self, old: Work, spans: list[tuple[int, int]], avoid: int, now: float) -> None:
+        """Queue a window of rows anew, with these of it to be sent. Its rows count their tries
+        themselves, so it costs the window none."""
+        self._line.remove(old, now)
+        excused = old.excused + 1
+        self._again(replace(old, spans=spans, avoid=avoid, queued=True, excused=excused), now)
+
     def unbind(self, i: int, now: float) -> None:
         """What should have gone to instance `i` may go elsewhere, and is computed anew there.
 
@@ -115,12 +125,41 @@ class Requeue:
             for work in self._works.values():
                 work.avoid = -1 if work.avoid == i else work.avoid
             self._line.asking.forget()
-        if not self._placing.early:
+        if self._placing.early:
+            if self._line.held:
+                self._free(now)
+            if self._line.asking.bound and self._instances.open(now).idle:
+                self.rebind(now, FEW)
+        if self._instances.slowness and self._placing.learns and self._line.ready:
+            for i in list(self._instances.due(now)):
+                self._look(i, now)
+
+    def _look(self, i: int, now: float) -> None:
+        """Let a work go to instance `i`, to see whether that is as slow as it was: of the oldest
+        the one that can wait longest."""
+        most = self._instances[i].limits.max_batch
+        able = (
+            work
+            for work in islice(self._works.values(), LOOKED_AT)
+            if work.queued
+            and (work.run, work.primitive) not in self._line.held
+            and work.home < 0
+            and not work.row_tokens
+            and work.avoid != i
+            and work.total <= most
+            and work.spans == [(0, work.total)]
+            and work.asker.finish_by == inf
+            and work.deadline > now + LOOKS_S
+        )
+        old = max(able, key=_can_wait, default=None)
+        if old is None or old.affinity == i:
             return
-        if self._line.held:
-            self._free(now)
-        if self._line.asking.bound and self._instances.open(now).idle:
-            self.rebind(now, FEW)
+        self._line.remove(old, now)
+        self._placing.left(old, now)
+        work = replace(old, queued=True, tries=old.tries + 1, excused=old.excused + 1)
+        self._works[work.run, work.primitive] = work
+        self._placing.send_to(work, i)
+        self._line.add(work, now)
 
     def _free(self, now: float) -> None:
         """Ask the routing again for what it holds: what it names, and what waited long enough."""
@@ -154,3 +193,8 @@ class Requeue:
         self._works[work.run, work.primitive] = work
         self._placing.bind(work, now)
         self._line.add(work, now)
+
+
+def _can_wait(work: Work) -> tuple[float, float]:
+    """The more, the longer: until when its query runs, and when the work is to begin."""
+    return work.deadline, work.began + work.spec.estimate.latest_s

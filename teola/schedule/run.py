@@ -32,14 +32,23 @@ class Run(Protocol):
     asker: on whose behalf it runs.
     began: when it was admitted to the core, on the driver's clock. A part begins later than the
         query that it belongs to.
+    admitted: from when its age counts: the admission of the query that its user asked for, in which
+        it is at any depth. Where the times of that one are not known, its own beginning: an old map
+        that weighs nothing would go before everybody.
+    deadline: when it is given up, on the driver's clock: the earliest of all queries that it is in.
     behind_s: the time of what follows it in its query, in seconds, as far as that is known.
+    longer_s: by how much all of its query takes longer than its own specs say (Estimate.total_s):
+        of a part, by what is around it; of what has grown, by what was not expected.
     state: how it ended (None: it goes on).
     """
 
     id: str
     asker: Asker
     began: float
+    admitted: float
+    deadline: float
     behind_s: float
+    longer_s: float
     state: State | None
 
     @property

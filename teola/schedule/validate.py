@@ -11,11 +11,12 @@ from collections.abc import Collection
 from itertools import pairwise
 
 from teola.policies.routing.base import MOST_HELD_S
-from teola.policies.work import Work
+from teola.policies.work import Work, ranges
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.graph_run import DONE, NAMES, RUNNING, WAITING, GraphRun
 from teola.schedule.instances import Instance
+from teola.schedule.row_run import RowRun
 from teola.schedule.run import Run
 
 
@@ -27,6 +28,8 @@ def validate(core: Core, now: float) -> None:
         if isinstance(run, GraphRun):
             validate_run(run)
             _validate_submitted(core, run)
+        elif isinstance(run, RowRun):
+            _validate_windows(core, run)
     for name, queue in core.queues.items():
         for (id, i), work in queue.works.items():
             owner = core.runs.get(id)
@@ -53,6 +56,15 @@ def _validate_submitted(core: Core, run: GraphRun) -> None:
         assert work.spec == plan.specs[i], f"{plan.ids[i]} of {run.id!r} is queued as {work.spec}"
 
 
+def _validate_windows(core: Core, run: RowRun) -> None:
+    """The windows that a run of rows has open are those that its engine's queue holds for it."""
+    works = core.queues[run.engine].works
+    held = {i for (id, i), work in works.items() if id == run.id and not work.withdrawn}
+    assert held == set(run.open), f"{run.id!r} has {sorted(run.open)} open, and {sorted(held)} held"
+    for i in run.open:
+        assert works[run.id, i].total == run.open[i], f"window {i} of {run.id!r} has other rows"
+
+
 def _validate_owner(work: Work, run: Run | None) -> None:
     """A work is its run's, which it shares the asker with."""
     if run is None:
@@ -60,6 +72,11 @@ def _validate_owner(work: Work, run: Run | None) -> None:
     where = f"primitive {work.primitive} of {run.id!r} "
     assert work.asker is run.asker, f"{where}is asked by {work.asker} and not by {run.asker}"
     assert work.began == run.began, f"{where}began {work.began} and not {run.began}"
+    equal = work.same is not None  # it may go for others, which are older or in more of a hurry
+    older, sooner = work.admitted < run.admitted, work.deadline < run.deadline
+    assert work.admitted == run.admitted or (equal and older), f"{where}came {work.admitted}"
+    assert work.deadline == run.deadline or (equal and sooner), f"{where}ends by {work.deadline}"
+    assert work.behind_s == run.behind_s, f"{where}has {work.behind_s} s behind it"
 
 
 # --- runs -----------------------------------------------------------------------------------
@@ -140,13 +157,20 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     flying: dict[int, Counter[tuple[str, int, int, int]]] = {}
     entries: Counter[tuple[int, int]] = Counter()
     weights: Counter[int] = Counter()
+    yielding: Counter[int] = Counter()
     for (run, i), work in queue.works.items():
         where = f"{queue.engine}: primitive {i} of {run!r} "
         assert (work.run, work.primitive) == (run, i), f"{where}is another one's work"
-        _validate_spans(work, where)
+        _validate_spans(queue, work, where)
         if work.queued and work.affinity >= 0:
             assert queue.instances[work.affinity].up, f"{where}waits for an instance that is down"
+        for one in queue.rows.of(work) if work.row_tokens else ():
+            entries[one.instance, one.batch] += len(one.out)
+            weights[one.instance] += one.prefilling * work.missing
+            yielding[one.instance] += len(one.out) if work.spec.yields else 0
         for (lo, hi), (at, batch) in work.flying.items():
+            if work.row_tokens:
+                continue
             entries[at, batch] += 1
             flying.setdefault(batch, Counter())[run, i, lo, hi] += 1
             if work.prefilling or not queue.continuous:
@@ -162,11 +186,12 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
         where = f"{queue.engine}, instance {k}: "
         assert instance.batches == batches, f"{where}batches {instance.batches} and not {batches}"
         assert instance.weight == weights[k], f"{where}weight {instance.weight}, not {weights[k]}"
+        assert instance.rows == yielding[k], f"{where}{instance.rows} rows and not {yielding[k]}"
         _validate_room(queue, instance, where)
     queue.instances.validate(now)
 
 
-def _validate_spans(work: Work, where: str) -> None:
+def _validate_spans(queue: EngineQueue, work: Work, where: str) -> None:
     """Each item is done, in flight or queued, and nothing is twice."""
     assert work.tries <= work.spec.retries + work.excused, f"{where}was tried too often"
     if work.withdrawn:
@@ -175,10 +200,33 @@ def _validate_spans(work: Work, where: str) -> None:
         return
     assert work.queued == bool(work.spans), f"{where}is queued: {work.queued}, with {work.spans}"
     pieces = sorted([*work.spans, *work.flying])
+    if work.window is not None:
+        pieces = _validate_rows(queue, work, where)
     assert all(lo < hi for lo, hi in pieces), f"{where}has an empty piece: {pieces}"
     assert all(a[1] <= b[0] for a, b in pairwise(pieces)), f"{where}has an item twice: {pieces}"
     known = work.done + sum(hi - lo for lo, hi in pieces)
     assert known == work.total, f"{where}has {known} items and not {work.total}"
+
+
+def _validate_rows(queue: EngineQueue, work: Work, where: str) -> list[tuple[int, int]]:
+    """Each row of a window is done, out, queued, or to be tried again, and nothing is twice; those
+    that are not done."""
+    assert work.window is not None
+    slices, failed = queue.rows.of(work), work.window.failed
+    flying = {(one.lo, one.hi): (one.instance, one.batch) for one in slices}
+    assert flying == work.flying, f"{where}is in flight as {flying}, and not as {work.flying}"
+    left = Counter(list(failed))
+    for one in slices:
+        assert one.out, f"{where}has slice {one.lo}..{one.hi} in flight, of which nothing is out"
+        assert 0 <= one.prefilling <= len(one.out), f"{where}has {one.prefilling} in prefilling"
+        left.update(one.out)
+    for lo, hi in work.spans:
+        left.update(range(lo, hi))
+    twice = [row for row, count in left.items() if count > 1]
+    assert not twice, f"{where}has rows twice: {twice}"
+    over = [row for row, tries in work.window.tries.items() if tries > work.spec.retries]
+    assert not over, f"{where}rows were tried too often: {over}"
+    return ranges(sorted(left))
 
 
 def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:
@@ -200,4 +248,6 @@ def _alone(queue: EngineQueue, instance: Instance) -> bool:
     """Whether one call only is in prefilling there."""
     prefilling = [work for work in queue.works.values() if work.prefilling]
     on_it = [w for w in prefilling if any(b in instance.batches for _, b in w.flying.values())]
-    return len(on_it) == 1
+    slices = [one for work in queue.works.values() for one in queue.rows.of(work)]
+    rows = sum(one.prefilling for one in slices if one.batch in instance.batches)
+    return len(on_it) + rows == 1

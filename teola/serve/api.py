@@ -16,6 +16,7 @@ from teola.app import App
 from teola.errors import UnknownName
 from teola.graph import Graph, render
 from teola.runtime.observe.trace import Trace
+from teola.serve.access.auth import paid_by
 from teola.serve.board import Board, Entry
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.intake.query_request import QueryRequest, asked
@@ -28,7 +29,7 @@ from teola.serve.question import SHORT
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
 
 if TYPE_CHECKING:
-    from teola.query.journal.rows import Kept
+    from teola.query.journal.query_rows import Kept
     from teola.serve.journal.background import Background
 
 KEY_PARAMETER: Final = {
@@ -118,9 +119,9 @@ def _app_routes(routes: APIRouter, service: Service) -> None:
         return {"apps": listed}
 
     @routes.get("/apps/{app}", tags=["applications"])
-    async def show_app(app: str) -> dict[str, Any]:
+    async def show_app(app: str, request: Request) -> dict[str, Any]:
         """Inputs and parameters of an application, as JSON Schema."""
-        return described(service.app(app))
+        return described(service.app(app), service.board.databases.open_to(tenant(request)))
 
 
 async def ask(service: Service, app: str, request: Request) -> Response:
@@ -132,7 +133,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         await check_schemas(wanted.overrides)
         if wanted.mode == "background" and service.background is not None:
             return await service.background.accept(request, app, chosen, wanted, upload)
-        spec, how = wanted.ask(tenant(request)), wanted.mode
+        spec, how = paid_by(request, wanted.ask(tenant(request))), wanted.mode
         entry = service.board.start(chosen, spec, mode=how, cleanup=upload.remove)
     except BaseException:
         upload.remove()

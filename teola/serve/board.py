@@ -21,7 +21,7 @@ from teola.graph import ToolStep
 from teola.query.desk import Desk, Found
 from teola.query.event_log import MOST_EVENTS
 from teola.query.job import Job
-from teola.query.journal.rows import Taken
+from teola.query.journal.query_rows import Taken
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.query.underway import DeskOptions, FiledWhen, Keeping, Underway
@@ -31,6 +31,7 @@ from teola.runtime.values import bytes_of
 from teola.serve.admission.admission import Admission, Ticket
 from teola.serve.admission.expecting import characters_of
 from teola.serve.intake.limits import QueryLimits
+from teola.serve.intake.named_databases import NamedDatabases
 from teola.serve.problems import Draining, Problem
 from teola.serve.question import Question, question_of
 from teola.tools.loop_life import here
@@ -150,6 +151,9 @@ class Board:
         self.most, self.most_of_tenant, self.draining = most, most_of_tenant, False
         self.of_tenant: Counter[str] = Counter()
         self.limits = QueryLimits()
+        self.databases = NamedDatabases({})
+        self.logs_said = False
+        """Whether logs have what model servers say in words."""
         self.admission: Admission | None = None
         self.on_start: Callable[[Entry], None] = lambda entry: None
         self.on_end: Callable[[Entry], None] = lambda entry: None
@@ -180,7 +184,7 @@ class Board:
         """
         self._check_room(ask.tenant)
         job = self._job(app, ask, keeps)
-        self.limits.check(app, ask.inputs, ask.overrides)
+        self._check_inputs(app, ask)
         ticket = None
         if self.admission is not None:
             ticket = self.admission.admit(*self._load(app, ask), ask.deadline_s)
@@ -194,7 +198,7 @@ class Board:
         def begin(ask: QuerySpec, found: Found, cleanup: Callable[[], None]) -> Entry:
             self._check_room(ask.tenant)
             job = self._job(app, ask, None, row.id, found)
-            self.limits.check(app, ask.inputs, ask.overrides)
+            self._check_inputs(app, ask)
             ticket = None
             if self.admission is not None:
                 ticket = self.admission.take(*self._load(app, ask))
@@ -206,6 +210,10 @@ class Board:
         entry = await self.desk.resume(row, app, begin)
         entry.tell("restarted", {"run": row.runs})
         return entry
+
+    def _check_inputs(self, app: App, ask: QuerySpec) -> None:
+        self.limits.check(app, ask.inputs, ask.overrides)
+        self.databases.check(app, ask.inputs, ask.tenant)
 
     def _job(
         self,

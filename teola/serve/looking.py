@@ -253,14 +253,18 @@ def _running(runtime: Runtime, name: str, i: int) -> str:
 
 
 def _instance(instance: Instance, now: float) -> dict[str, Any]:
-    """kv_free_tokens: None where the engine does not tell, or has not yet."""
-    health = instance.health
+    """kv_free_tokens: None where the engine does not tell, or has not yet. opens_s: in how many
+    seconds it is asked again, if its server has refused or its rate limit is used up."""
+    health, quota = instance.health, instance.quota
+    closed = quota is not None and quota.closed(now)
     if not instance.up:
         state = "gone" if instance.gone else "down"
     elif health is not None and health.ejected(now):
         state = "ejected"
     elif health is not None and not health.well(now):
         state = "recovering"
+    elif closed:
+        state = "closed"
     else:
         state = "up"
     return {
@@ -269,6 +273,8 @@ def _instance(instance: Instance, now: float) -> dict[str, Any]:
         "batches": len(instance.batches),
         "weight": instance.weight,
         "kv_free_tokens": instance.free,
+        "refusals": quota.refusals if quota is not None else 0,
+        "opens_s": round(max(0.0, quota.opens_at(now) - now), 1) if quota and closed else None,
     }
 
 

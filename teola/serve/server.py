@@ -49,6 +49,7 @@ from teola.serve.indexing_app import IndexingApp
 from teola.serve.intake.bounds import Bounded
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.listed_documents import Intake
+from teola.serve.intake.named_databases import NamedDatabases, paths_closed
 from teola.serve.observe.metrics import Metrics
 from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment
@@ -97,6 +98,7 @@ class ServerLimits:
     max_wait_s, shares: see Admission.
     query: limits of each query.
     events: of each query that are held for its clients, besides its tokens.
+    logs_said: whether logs have what model servers say in words.
     """
 
     queries: int
@@ -106,12 +108,14 @@ class ServerLimits:
     shares: Shares = NO_SHARES
     query: QueryLimits = field(default_factory=QueryLimits)
     events: int = MOST_EVENTS
+    logs_said: bool = False
 
 
 def board_for(runtime: Runtime, apps: Mapping[str, App], limits: ServerLimits) -> Board:
     """An empty board for queries of `apps`."""
     board = Board(limits.queries, limits.queries_of_tenant, limits.events)
-    board.limits = limits.query
+    board.limits, board.logs_said = limits.query, limits.logs_said
+    board.databases = NamedDatabases(runtime.configs)
     board.admission = admission_for(runtime, apps, limits.max_wait_s, limits.shares)
     return board
 
@@ -136,6 +140,7 @@ def make_app(
         redirect_slashes=False,
     )
     intake = intake or Intake()
+    runtime.configs = paths_closed(runtime.configs)
     service = api.Service(apps, board, _background(keeper, board), intake)
     key = keeper.journal.seal.key_of_call_ids if keeper is not None else None
     found.include_router(api.router(service))

@@ -12,9 +12,10 @@ from typing import Final
 
 from teola.sql.postgres_reader import read_postgres
 from teola.sql.select_only import select_only
-from teola.sql.sql_children import Wanted, children
+from teola.sql.sql_children import children
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
+from teola.sql.stopped import Wanted
 
 SERVERS: Final = ("postgresql://", "postgres://")
 
@@ -52,6 +53,11 @@ def look_up(
     checked = select_only(sql, address.dialect, schema)
     if address.dialect == "postgres":
         return read_postgres(
-            address.where, checked, limits, trust_role=trust_role, set_local=set_local
+            address.where,
+            checked,
+            limits,
+            trust_role=trust_role,
+            set_local=set_local,
+            wanted=wanted,
         )
     return children.read(address.dialect, address.where, checked, limits, schema, wanted)

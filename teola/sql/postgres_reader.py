@@ -12,15 +12,15 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from threading import Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from teola.errors import ToolError
+from teola.errors import QueryCancelled, ToolError
 from teola.sql.sql_rows import LookupLimits, Rows
-from teola.sql.stopped import StatementStopped
+from teola.sql.stopped import LOOK_S, StatementStopped, Wanted
 
 if TYPE_CHECKING:
     import psycopg
@@ -59,16 +59,20 @@ def read_postgres(
     *,
     trust_role: bool = False,
     set_local: Mapping[str, str] | None = None,
+    wanted: Wanted | None = None,
 ) -> Rows:
     """Run one statement on the server.
 
     trust_role: take any role; otherwise a superuser, a role that passes row-level security or may
     read the server's files, and an owner of tables are refused. set_local: settings of the
-    transaction, such as the tenant that a policy looks at. Raises ToolError.
+    transaction, such as the tenant that a policy looks at. wanted: asked now and then whether
+    anybody still waits; if nobody does, the server is told to stop. Raises ToolError, and
+    QueryCancelled where nobody does.
     """
     found = Rows(limits)
     value_bytes, long_values = limits.value_bytes, 0
-    with opened_postgres(dsn, limits, trust_role=trust_role, set_local=set_local) as reading:
+    how: Any = {"trust_role": trust_role, "set_local": set_local, "wanted": wanted}
+    with opened_postgres(dsn, limits, **how) as reading:
         with reading.cursor(binary=True) as cursor:  # the extended protocol: one statement
             cursor.execute(f"SELECT * FROM ({sql}\n) AS found LIMIT 0".encode())
             columns = cursor.description or ()
@@ -100,9 +104,10 @@ def opened_postgres(
     *,
     trust_role: bool = False,
     set_local: Mapping[str, str] | None = None,
+    wanted: Wanted | None = None,
 ) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """A connection in a transaction that can only read, for limited seconds, and thrown away then.
-    Errors of PostgreSQL become ToolError, without the DSN."""
+    Errors of PostgreSQL become ToolError, without the DSN. wanted: see `read_postgres`."""
     import psycopg
 
     milliseconds = int(limits.seconds * 1000)
@@ -113,10 +118,11 @@ def opened_postgres(
     )
     wait_s = max(2, int(limits.seconds))
     until = monotonic() + limits.seconds
+    given_up = threading.Event()
     try:
         with psycopg.connect(dsn, options=options, connect_timeout=wait_s) as reading:
             until = monotonic() + limits.seconds
-            with _cut_off(reading, limits.seconds + CUT_S):
+            with _watched(reading, limits.seconds + CUT_S, wanted, given_up):
                 reading.read_only = True
                 if not trust_role:
                     _check_role(reading)
@@ -124,8 +130,12 @@ def opened_postgres(
                     reading.execute("SELECT set_config(%s, %s, true)", (name, value))
                 yield reading
     except psycopg.errors.QueryCanceled:
+        if given_up.is_set():
+            raise QueryCancelled("nobody waits for this statement any more") from None
         raise StatementStopped(limits.late, "time", limits.seconds) from None
     except psycopg.Error as error:
+        if given_up.is_set():
+            raise QueryCancelled("nobody waits for this statement any more") from None
         if monotonic() > until + CUT_S / 2:
             raise StatementStopped(limits.late, "time", limits.seconds) from None
         raise ToolError(f"the database says: {_said(error, dsn)}") from None
@@ -143,23 +153,37 @@ def _said(error: psycopg.Error, dsn: str) -> str:
 
 
 @contextmanager
-def _cut_off(connection: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
-    """Shut the connection's socket then: a server may hang, and a client waits without end."""
-    descriptor = os.dup(connection.pgconn.socket)
-    line = socket.socket(fileno=descriptor)
+def _watched(
+    connection: psycopg.Connection[Any],
+    seconds: float,
+    wanted: Wanted | None,
+    given_up: threading.Event,
+) -> Iterator[None]:
+    """Shut the connection's socket after so many seconds: a server may hang, and a client waits
+    without end. Before that, ask the server to stop what nobody waits for any more."""
+    line = socket.socket(fileno=os.dup(connection.pgconn.socket))
+    ended, until = threading.Event(), monotonic() + seconds
 
-    def cut() -> None:
-        with contextlib.suppress(OSError):
-            line.shutdown(socket.SHUT_RDWR)
+    def watch() -> None:
+        cut_at = until
+        while not ended.wait(min(LOOK_S, max(0.0, cut_at - monotonic()))):
+            if monotonic() >= cut_at:
+                with contextlib.suppress(OSError):
+                    line.shutdown(socket.SHUT_RDWR)
+                return
+            if wanted is not None and not given_up.is_set() and not wanted():
+                given_up.set()
+                cut_at = min(until, monotonic() + CUT_S)
+                with contextlib.suppress(Exception):  # the socket is cut all the same
+                    connection.cancel_safe(timeout=CUT_S)
 
-    timer = Timer(seconds, cut)
-    timer.daemon = True
-    timer.start()
+    watching = threading.Thread(target=watch, name="sql-watch", daemon=True)
+    watching.start()
     try:
         yield
     finally:
-        timer.cancel()
-        timer.join()
+        ended.set()
+        watching.join()
         line.close()
 
 

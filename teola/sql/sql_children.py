@@ -20,7 +20,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -31,7 +30,7 @@ from teola.sql import sql_child
 from teola.sql.sql_child import GRACE_S, HEADER, request_of
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
-from teola.sql.stopped import StatementStopped
+from teola.sql.stopped import LOOK_S, StatementStopped, Wanted
 
 MOST: Final = 8
 """Children at a time."""
@@ -39,10 +38,6 @@ KILL_S: Final = 0.3
 """After a child should have ended by itself."""
 START_S: Final = 20.0
 """That a new child gets to import what it needs, on a busy machine."""
-LOOK_S: Final = 0.1
-"""Between looks at whether anybody still wants the answer."""
-
-Wanted = Callable[[], bool]
 
 
 class _Child:

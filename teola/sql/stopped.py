@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Final, Literal
 
 from teola.errors import ToolError
 
+Wanted = Callable[[], bool]
+"""Whether anybody still waits for a statement."""
+LOOK_S: Final = 0.1
+"""Between looks at that."""
 Limit = Literal["time", "memory", "size"]
 """Which one: seconds; bytes of its process; bytes of one value."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from teola.errors import InputError
 from teola.policies import batching, routing
-from teola.policies.batching.base import BatchingPolicy
+from teola.policies.batching.base import BatchingPolicy, is_whole
 from teola.policies.routing.base import RoutingPolicy
 from teola.registry import lacking, methods_of
 from teola.testing.checking import ContractBroken
@@ -76,7 +76,8 @@ def check_policy(policy: Factory, *, cases: int = CASES, seed: int = 0) -> None:
 
 
 def _batching(policy: Callable[[], Any]) -> tuple[BatchingPolicy, RoutingPolicy]:
-    return policy(), routing.make("least_loaded")
+    made = policy()
+    return made, made if is_whole(made) else routing.make("least_loaded")
 
 
 def _routing(policy: Callable[[], Any]) -> tuple[BatchingPolicy, RoutingPolicy]:

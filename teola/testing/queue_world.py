@@ -40,6 +40,7 @@ class AskedPolicy:
     def __init__(self, inner: BatchingPolicy, where: str) -> None:
         self._inner, self._where = inner, where
         self.wants_keys, self.priority = by_keys(inner), priorities(inner)
+        self._overfills = bool(getattr(inner, "overfills", False))
 
     def attach(self, view: EngineView) -> None:
         if isinstance(self._inner, Attached):
@@ -62,7 +63,7 @@ class AskedPolicy:
                 f"{self._where}: `choose`, asked twice, chose {_told(chosen)} and then "
                 f"{_told(again)}; what is chosen leaves the queue by `remove`"
             )
-        if wrong := _misfit(chosen, slots):
+        if wrong := _misfit(chosen, slots, self._overfills):
             raise ContractBroken(f"{self._where}: for {slots} it chose {_told(chosen)}: {wrong}")
         return chosen
 
@@ -71,14 +72,15 @@ def _told(slices: Sequence[Slice]) -> str:
     return str([f"{s.work.run}/{s.work.primitive}[{s.lo}:{s.hi}]" for s in slices])
 
 
-def _misfit(chosen: Sequence[Slice], slots: Slots) -> str:
+def _misfit(chosen: Sequence[Slice], slots: Slots, overfills: bool) -> str:
     """What is wrong with a batch for these slots, if anything."""
     weight = sum(hi - lo - work.found for work, lo, hi in chosen)
     lanes = {work.spec.lane for work, _, _ in chosen}
     works = {id(work) for work, _, _ in chosen}
     if len(works) > slots.entries:
         return f"{len(works)} works, where {slots.entries} have room"
-    if weight > slots.weight and (len(chosen) > 1 or not slots.idle):
+    alone = len(chosen) == 1 and (slots.idle or overfills)
+    if weight > slots.weight and not alone:
         return f"a weight of {weight}, where {slots.weight} has room"
     if len(lanes) > 1 or (slots.lane is not None and lanes - {slots.lane}):
         return "works of different lanes"

@@ -93,10 +93,12 @@ class Block:
         params: Params,
         *,
         items: int | None = None,
+        planned: int = 1,
         splittable: bool = False,
         engine: str | None = None,
     ) -> str:
         """Add a primitive called `<component>.<key>`; items: planned length of its item input.
+        planned: of one that has none, the length of the list that it grows over.
 
         Raises InputError if the graph becomes larger than it may, TemplateError if no engine is
         named that would run it.
@@ -114,7 +116,7 @@ class Block:
             inputs=tuple(inputs.items()),
             outputs=outputs,
             params=params,
-            items=1 if items is None else items,
+            items=planned if items is None else items,
             batchable=items is not None and self._owner.batchable,
             splittable=splittable and self._owner.splittable,
             optional=self._owner.optional,

@@ -28,9 +28,9 @@ from teola.graph import (
     Ref,
 )
 from teola.graph.ops import EFFECTS, SPECULATIVE, STORE_READS
-from teola.workflow.block import Block, Feed
+from teola.workflow.block import UNKNOWN_ITEMS, Block, Feed
 from teola.workflow.component import Component, Config, Template
-from teola.workflow.kinds import Kind
+from teola.workflow.kinds import LISTS, Kind
 from teola.workflow.wiring import Origin, Wirer
 
 ParameterValues = Mapping[str, Mapping[str, Any]]
@@ -62,6 +62,7 @@ class Builder:
         self.wirer.check_absent(self.wiring, absent)
         if Kind.DOCUMENTS in inputs.values():
             self.wirer.check_chunks(self.wiring, self.finals)
+        self._planned: dict[str, Graph] = {}
 
     @cached_property
     def reads(self) -> frozenset[str]:
@@ -72,6 +73,16 @@ class Builder:
     def writes(self) -> frozenset[str]:
         """Stores that its primitives change."""
         return _united(map(writes_of, self.build(self.configure({}), {}).primitives))
+
+    def planned(self, app: str) -> Graph:
+        """The p-graph of a query that overrides nothing and of whose lists nobody knows how long
+        they are, as one of application `app`: for estimates of the parts that this builds."""
+        graph = self._planned.get(app)
+        if graph is None:
+            lists = (name for name, kind in self.inputs.items() if kind in LISTS)
+            sizes = dict.fromkeys(lists, UNKNOWN_ITEMS)
+            graph = self._planned[app] = self.build(self.configure({}), sizes, name=app)
+        return graph
 
     def configure(self, overrides: ParameterValues) -> dict[str, Config]:
         """Configurations of all components under `overrides`. Raises InputError, UnknownName."""

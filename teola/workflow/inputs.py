@@ -19,6 +19,7 @@ from teola.errors import InputError, TemplateError, UnknownName
 from teola.filters import comparisons
 from teola.workflow.kinds import Kind
 
+NAMES: Final = ("databases", "hints")
 SHOWN: Final = 40
 """Characters of a text that an error repeats."""
 
@@ -29,11 +30,15 @@ class Input:
 
     kind: "text", "texts", "documents" or "any". default: the value where a query gives none; None
     leaves it absent; without one the input must be given. Where an optional text is empty, or any
-    optional input is None, it counts as not given. Raises UnknownName, TemplateError.
+    optional input is None, it counts as not given. names: "databases" where the text says which
+    database is read, "hints" where it says whose hints are: whoever asks over HTTP then gives the
+    name of one in the configuration that is open to them, and no path or address. Raises
+    UnknownName, TemplateError.
     """
 
     kind: str | Kind
     default: Any = ...
+    names: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.kind, str):
@@ -43,6 +48,8 @@ class Input:
             object.__setattr__(self, "kind", valid[self.kind])
         elif not isinstance(self.kind, Kind):
             raise TemplateError(f"an input's kind is a word such as 'text', not {self.kind!r}")
+        if self.names and self.names not in NAMES:
+            raise UnknownName("names", self.names, NAMES, "Input")
         if self.kind is Kind.DOCUMENTS and self.optional:
             raise TemplateError(
                 "documents take no default: a query may name a collection in their place"

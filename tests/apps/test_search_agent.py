@@ -24,9 +24,9 @@ from tests.command_line import CommandLine
 from tests.fake_openai import FakeOpenAI
 from tests.fake_search import (
     KEY,
-    SEARXNG_LIMITED,
+    SEARXNG_NO_JSON,
     TAVILY_BAD_KEY,
-    TAVILY_TOO_FAST,
+    TAVILY_PLAN_LIMIT,
     FakeSearch,
     Hang,
     Reply,
@@ -204,7 +204,7 @@ def scripted(*replies: Any) -> FakeSearch:
     ("reply", "told"),
     [
         (TAVILY_BAD_KEY, "refuses the API key (401): check TAVILY_API_KEY"),
-        (TAVILY_TOO_FAST, "refuses more searches (429)"),
+        (TAVILY_PLAN_LIMIT, "refuses more searches (432)"),
         (Reply(200, b"<html>"), "no JSON object"),
     ],
 )
@@ -217,12 +217,12 @@ def test_a_refusal_is_told_and_not_repeated(reply: Reply, told: str) -> None:
 
 
 def test_a_service_in_trouble_is_asked_once_more() -> None:
-    service = scripted(Reply(503))
+    service = scripted(Reply(500))
     with World("Yes.", service).running():
         assert app.run(question=QUESTION).answer == FOUND
     assert len(service.seen) == 2
-    service = scripted(Reply(503), Reply(503))
-    assert "failed (503)" in failed(service)
+    service = scripted(Reply(500), Reply(500))
+    assert "failed (500)" in failed(service)
     assert len(service.seen) == 2
 
 
@@ -292,10 +292,10 @@ def test_run_without_a_search_shows_no_sources(teola: CommandLine) -> None:
         assert ended.out.splitlines()[0] == KNOWN
         assert "ources" not in ended.out
         assert service.seen == []
-        service.script(SEARXNG_LIMITED)
+        service.script(SEARXNG_NO_JSON)
         server._answer = lambda messages: "Yes"
         line = teola("run", "search-agent", "-i", f"question={QUESTION}", *servers)
-        assert "refuses more searches (429)" in line.refused(1)
+        assert "gives no JSON (403)" in line.refused(1)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from teola.runtime import driver
 from teola.runtime.live import live
-from teola.schedule import core, events, graph_run
+from teola.schedule import core, events, graph_run, row_run
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "main-loop.md").read_text()
 STATIONS: Final = 15
@@ -48,7 +48,7 @@ def test_each_station_is_where_the_page_says() -> None:
 
 
 def test_every_event_has_the_handler_that_the_page_names() -> None:
-    table = {**graph_run._HANDLERS, **core._AT_QUEUE}
+    table = {**row_run._HANDLERS, **graph_run._HANDLERS, **core._AT_QUEUE}
     told = {event: f"`{function.__qualname__}`" for event, function in table.items()}
     named = {f"`{event.__name__}`": handler for event, handler in told.items()}
     assert {row[0]: row[-1] for row in rows("Events")} == named

@@ -21,6 +21,7 @@ from teola.engine import (
     NamesModel,
     ReadsPrompts,
     Reindexes,
+    RetriesEmpty,
     StandsFor,
     TellsMemory,
     TellsPrefixes,
@@ -48,6 +49,7 @@ CAPABILITIES = {
     NamesModel,
     ReadsPrompts,
     Reindexes,
+    RetriesEmpty,
     StandsFor,
     TellsMemory,
     TellsPrefixes,
@@ -69,7 +71,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 HAVE: dict[str, set[type]] = {
     "documents": {WarmsUp},
     "embedding": {DigestsWeights, HasDimensions, HasIdentity, Tokenizes, Travels},
-    "openai": {CallsServer, MakesKeys, NamesModel},
+    "openai": {CallsServer, MakesKeys, NamesModel, RetriesEmpty},
     "openai-embedding": {
         CallsServer,
         EstimatesTokens,

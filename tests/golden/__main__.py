@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.golden import runs
+from tests.golden import beside, runs
 from tests.golden.decisions import SCENARIOS, decisions, path_of
 
 if len(sys.argv) > 1:
@@ -21,4 +21,5 @@ if len(sys.argv) > 1:
 else:
     for scenario in SCENARIOS:
         path_of(*scenario).write_text(decisions(*scenario))
+    beside.KEPT.write_text(beside.decisions())
     runs.KEPT.write_text(runs.digests(runs.texts()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.golden import beside
 from tests.golden.decisions import QUERIES, SCENARIOS, decisions, path_of
 
 
@@ -30,3 +31,7 @@ def test_the_scenario_says_something(app: str, policy: str) -> None:
     assert ["q3", "cancelled"] in ends
     aborts = (app, policy) == ("advanced_rag", "topology")
     assert any(" abort " in line for line in lines) or not aborts
+
+
+def test_who_goes_before_whom_beside_what_grows_is_as_before() -> None:
+    assert beside.decisions() == beside.KEPT.read_text()

@@ -191,7 +191,7 @@ def test_a_prompt_that_waits_for_another_teaches_nothing_of_prompts() -> None:
 @catches(
     "calls-failed-steps",
     "what failed tells how long steps take",
-    edited(CallTimes.ended, "if failed or work.withdrawn or steps", "if steps"),
+    edited(CallTimes.ended, "if failed or work.withdrawn:", "if False:"),
 )
 def test_calls_that_fail_teach_nothing() -> None:
     calls = Calls()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from teola.graph import Graph, Guard, Op
-from teola.habit import UNSEEN, Habit
+from teola.habit import MOST_TURNS, UNSEEN, Habit
 from teola.learning import habits as module
 from teola.learning.habits import REMEMBERED, Habits, share
 from teola.passes import estimate
@@ -243,3 +243,50 @@ def test_odds_of_branches_go_by_what_was_decided() -> None:
 def test_what_has_not_run_is_as_planned() -> None:
     assert profile().habit("test", "m") is UNSEEN
     assert Habit(**UNSEEN.to_json()) == UNSEEN
+
+
+# --- turns ------------------------------------------------------------------------------------
+
+
+@catches(
+    "turns-of-all",
+    "what follows a turn is the mean of all runs, also of those that ended before it",
+    edited(Habit.turns_after, "/ self.turns[k]", "/ self.turns[0]"),
+)
+def test_what_follows_a_turn_is_the_mean_of_the_runs_that_had_it() -> None:
+    """Four runs, of 1, 1, 2 and 6 turns: the mean is 2.5. After turn 2, of which there were two,
+    none and four followed."""
+    habits = Habits()
+    for count in (1, 1, 2, 6):
+        habits.turned(*KEY, count)
+    found = of(habits)
+    assert found.turns == (4, 4, 2, 1, 1, 1, 1)
+    assert [found.turns_after(k) for k in (0, 1, 2, 3, 6)] == [2.5, 1.5, 2.0, 3.0, 0.0]
+    assert found.turns_after(7) is None
+    assert UNSEEN.turns_after(0) is None
+
+
+def test_turns_after_the_sixty_fourth_are_counted_together() -> None:
+    """A list of 1,000 items is one of 1,000, but nobody keeps 1,000 figures."""
+    habits = Habits()
+    for count in (0, 1000, 200):
+        habits.turned(*KEY, count)
+    found = of(habits)
+    assert len(found.turns) == MOST_TURNS + 2
+    assert found.turns_after(0) == pytest.approx(400.0)
+    assert found.turns_after(1) == pytest.approx(599.0)
+    assert found.turns_after(64) == found.turns_after(900) == pytest.approx(536.0)
+
+
+def test_an_epoch_begins_when_runs_become_longer() -> None:
+    habits = Habits()
+    habits.turned(*KEY, 2)
+    assert habits.publish() is not None
+    habits.turned(*KEY, 2)
+    assert habits.publish() is None
+    habits.turned(*KEY, 9)
+    assert habits.publish() is not None
+    again = Habits()
+    again.recall(habits.now())
+    again.turned(*KEY, 2)
+    assert of(again).turns[:4] == (4, 4, 4, 1)

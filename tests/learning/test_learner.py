@@ -72,7 +72,7 @@ def test_an_epoch_begins_at_most_once_a_second() -> None:
 @catches(
     "learner-any-move",
     "epochs begin when nothing has moved",
-    edited(Learner.publish, "if _moved(engines.get(name), times):", "if True:"),
+    edited(Learner.publish, "if _moved(before, times):", "if True:"),
 )
 def test_an_epoch_begins_only_when_a_figure_has_moved_by_a_tenth() -> None:
     learner = Learner()
@@ -237,9 +237,9 @@ def test_of_an_llm_it_knows_a_step_and_of_others_costs() -> None:
     "stale-profiles",
     "a routing policy is told what was known of an instance when it began",
     edited(
-        "teola.learning.learner:LearnedProfiles.__getitem__",
-        "times is not self._times",
-        "self._times is None",
+        "teola.learning.learner:LearnedProfiles._renew",
+        "times is self._times",
+        "self._times is not None",
     ),
 )
 def test_profiles_of_instances_are_as_they_are_known_now() -> None:

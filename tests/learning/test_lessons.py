@@ -24,7 +24,7 @@ KNOWN = Lessons(
         "llm": EngineTimes(step=STEP, seen=400),
         "embedding": EngineTimes({Op.EMBEDDING: Cost(0.05, 0.01)}, None, 60, frozenset(Op)),
     },
-    {("app", "answer"): Habit(9, 1.5, 64.0, 2.0, 4.0, None, {"yes": 3})},
+    {("app", "answer"): Habit(9, 1.5, 64.0, 2.0, 4.0, None, {"yes": 3}, (9, 9, 2))},
 )
 
 figure = st.floats(0, 1e6, allow_nan=False)
@@ -38,8 +38,9 @@ times = st.builds(
     st.frozensets(st.sampled_from(Op)),
 )
 branches = st.dictionaries(st.text(), st.integers(0, 99), max_size=3)
+turns = st.lists(st.integers(0, 99), max_size=66).map(tuple)
 habit = st.builds(
-    Habit, st.integers(0, 99), figure, figure, figure, figure, st.none() | figure, branches
+    Habit, st.integers(0, 99), figure, figure, figure, figure, st.none() | figure, branches, turns
 )
 lessons = st.builds(
     Lessons,

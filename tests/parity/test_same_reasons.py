@@ -29,7 +29,7 @@ OWN = (20, 35, 50, 20, 65, 35)
 """Tokens of each prompt besides the shared ones, of four letters each."""
 LIMITS = {"max_batch": 10**5, "max_sequences": 99, "block_tokens": BLOCK}
 PROFILE = EngineProfile(
-    step=StepTime(base_s=60.0, per_token_s=0.001, per_context_s=1e-6),
+    step=StepTime(base_s=0.2, per_token_s=0.001, per_context_s=1e-6),
     prefix_reuse=True,
     keeps_prefixes=True,
     **LIMITS,

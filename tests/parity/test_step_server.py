@@ -38,7 +38,7 @@ from teola.schedule.graph_run import GraphRun
 from teola.stops import Stops
 from teola_engines.llm.local_tokens import TextStream
 from teola_engines.llm.model_loop import ModelJob, ModelLoop
-from teola_engines.llm.paged_model import Row
+from teola_engines.llm.paged_model import BatchRow
 from tests.planted import catches, edited
 from tests.schedule.plans import call, plan
 
@@ -156,7 +156,7 @@ class ById:
         self.pool = [-1] * (blocks * BLOCK)
         self.steps = 0
 
-    def forward(self, rows: Sequence[Row]) -> torch.Tensor:
+    def forward(self, rows: Sequence[BatchRow]) -> torch.Tensor:
         self.steps += 1
         logits = torch.zeros(len(rows), 2 * TEXTS * TEXT)
         for i, row in enumerate(rows):

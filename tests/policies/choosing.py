@@ -11,6 +11,7 @@ from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.prefix_groups import PrefixGroups
 from teola.policies.batching.topology import Topology
+from teola.policies.ordered import Ordered
 from teola.policies.work import Slots, Work
 
 
@@ -55,6 +56,8 @@ def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
     if isinstance(policy, PrefixGroups):
         return max(len(policy._queue), len(policy._kept))
     if isinstance(policy, CriticalPath):
+        return sum(len(heap) for heaps in policy._lanes.values() for heap in heaps.values())
+    if isinstance(policy, Ordered):
         return sum(len(heap) for heaps in policy._lanes.values() for heap in heaps.values())
     if isinstance(policy, Fair):
         inside = sum(kept(flow.inner, works_only) for flow in policy._flows.values())

@@ -1,4 +1,7 @@
-"""critical_path: who goes first, and when it pays to wait for company."""
+"""critical_path: who goes first, and when it pays to wait for company.
+
+Long because each rule of the policy is tried beside the others.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,16 @@ from hypothesis import strategies as st
 from teola.errors import InputError, UnknownName
 from teola.graph import Op
 from teola.policies import batching
-from teola.policies.batching.critical_path import FEW, LENGTH, QUIET, CriticalPath, _due, _since
+from teola.policies.batching.critical_path import (
+    FEW,
+    LENGTH,
+    QUIET,
+    SPARE_S,
+    CriticalPath,
+    _due,
+    _latest_start,
+    _since,
+)
 from teola.policies.work import Estimate, Work
 from tests.planted import catches, edited
 from tests.policies.choosing import add, chosen, slots, take
@@ -95,6 +107,117 @@ def test_a_query_is_overtaken_only_by_those_that_come_less_than_its_length_after
                     if older.began < served.began:
                         length = older.spec.estimate.total_s
                         assert served.began < older.began + LENGTH * length
+
+
+# --- in a hurry -------------------------------------------------------------------------------
+
+
+def due(seq: int, deadline: float, left_s: float = 1.5, **more: Any) -> Work:
+    """A work whose query has so much left of its longest path, and takes as long at its engine."""
+    times = {"rest_s": left_s, "total_s": left_s, "call_s": left_s, **more.pop("times", {})}
+    given = {"run": f"q{seq}", "deadline": deadline, **more}
+    return work(seq, estimate=Estimate(**times), **given)
+
+
+def rich() -> CriticalPath:
+    """Has sent much that was in no hurry."""
+    policy = CriticalPath()
+    policy._spare_s = SPARE_S
+    return policy
+
+
+@catches(
+    "never-in-a-hurry",
+    "a work is in a hurry only when its deadline has come",
+    edited(_latest_start, "- HURRY * max(LEAST_S, _left_s(work))", ""),
+)
+def test_a_work_goes_first_from_its_latest_start_on_and_not_before() -> None:
+    """Twice what is left before the deadline, at second 17 of 20; of what is short, two
+    seconds before."""
+    for left_s, latest in ((1.5, 17.0), (0.1, 18.0)):
+        policy = rich()
+        add(policy, work(0, run="old"), due(1, 20.0, left_s, admitted=9.0))
+        assert seqs(policy, latest - 0.01)[0] == 0
+        assert seqs(policy, latest)[0] == 1
+
+
+def test_of_those_in_a_hurry_the_earlier_deadline_goes_first_and_all_go_once() -> None:
+    policy = rich()
+    add(policy, work(0, run="old"), due(1, 11.0), due(2, 10.0), due(3, 600.0))
+    assert [(seq, lo, hi) for seq, lo, hi in chosen(policy, slots(), 8.0)] == [
+        (2, 0, 1),
+        (1, 0, 1),
+        (0, 0, 1),
+        (3, 0, 1),
+    ]
+
+
+@catches(
+    "hopeless-first",
+    "what cannot be done in time any more goes first all the same",
+    edited(CriticalPath._next_in_hurry, "now + _left_s(heap[0][-1]) <= heap[0][0]", "True"),
+)
+def test_what_cannot_be_done_in_time_any_more_is_ordered_as_if_it_had_no_deadline() -> None:
+    policy = rich()
+    add(policy, work(0, run="old"), due(1, 10.0, 4.0, admitted=1.0))
+    assert seqs(policy, 6.0)[0] == 1
+    assert seqs(policy, 6.01)[0] == 0
+
+
+@catches(
+    "all-in-a-hurry",
+    "works in a hurry have all of the engine's time",
+    edited(CriticalPath._charge, "self._spare_s -= taken_s", "pass"),
+)
+def test_works_in_a_hurry_have_at_most_half_of_an_engine_s_time() -> None:
+    """Many wait that take 2 s and are in a hurry, and many that take 1 s and are in none."""
+    policy = CriticalPath()
+    add(policy, *(due(k, 30.0, 2.0, admitted=5.0) for k in range(100, 160)))
+    patient = {"rest_s": 1.0, "total_s": 1.0, "call_s": 1.0}
+    add(policy, *(work(k, run=f"q{k}", estimate=Estimate(**patient)) for k in range(90)))
+    seconds = {"hurry": 0.0, "none": 0.0}
+    for _ in range(90):
+        (sent,) = policy.choose(slots(weight=1), 27.0)
+        sent.work.spans, sent.work.queued = [], False
+        sent.work.flying[0, 1] = (0, 0)
+        policy.remove(sent.work, 27.0)
+        seconds["hurry" if sent.work.seq >= 100 else "none"] += sent.work.spec.estimate.call_s
+        assert seconds["hurry"] <= seconds["none"] + 2.0
+    assert seconds["hurry"] == pytest.approx(seconds["none"], abs=3.0)
+
+
+def test_a_prefill_in_a_hurry_waits_for_nobody() -> None:
+    """Four calls run, which it stops for 0.2 s each. Alone it would wait up to 0.8 s for company;
+    the policy asks to be woken when its latest start comes."""
+    policy = rich()
+    estimate = Estimate(rest_s=1.0, base_s=BASE_S, total_s=1.0, call_s=1.0)
+    given = {"lane": None, "op": Op.PREFILLING, "total": 100, "cuttable": False}
+    add(
+        policy,
+        work(0, run="q", arrival=9.0, admitted=9.0, estimate=estimate, deadline=11.5, **given),
+    )
+    busy = {"weight": 1000, "entries": 8, "running": 4}
+    assert seqs(policy, 9.0, **busy) == []
+    assert policy.wake_at(9.0) == 9.5
+    assert seqs(policy, 9.4, **busy) == []
+    assert seqs(policy, 9.5, **busy) == [0]
+
+
+def test_deadlines_of_what_has_gone_are_forgotten() -> None:
+    policy = CriticalPath()
+    for k in range(2000):
+        add(policy, due(k, k + 120.0))
+        take(policy, slots(weight=1), float(k))
+    assert len(policy._coming) < 200
+
+
+def test_a_call_in_a_hurry_is_more_urgent_in_the_engine_s_own_queue() -> None:
+    policy = rich()
+    first, last = work(0, run="old"), due(1, 10.0)
+    add(policy, first, last)
+    assert policy.priority(first, 0.0) > policy.priority(last, 0.0)
+    assert seqs(policy, 8.0) == [1, 0]
+    assert policy.priority(last, 8.0) > policy.priority(first, 8.0)
 
 
 # --- now or later ---------------------------------------------------------------------------

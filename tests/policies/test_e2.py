@@ -46,7 +46,7 @@ def with_loads(policy: E2, *loads: float) -> E2:
 @catches(
     "half-exploits",
     "a call of whose prompt just half is kept exploits",
-    edited(E2._choose, "> work.total", ">= work.total"),
+    edited(E2._choose, "> work.tokens", ">= work.tokens"),
 )
 def test_a_call_exploits_if_more_than_half_of_its_prompt_is_kept() -> None:
     """The keeper is so loaded that nobody explores it."""

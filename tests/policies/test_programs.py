@@ -186,7 +186,7 @@ def lives(seed: int, steps: int = 250) -> None:
 @catches(
     "common-is-owned",
     "a program owns what others brought first",
-    edited(Programs.left, "work.total + generated - program.common", "work.total + generated"),
+    edited(Programs.left, "work.tokens + generated - program.common", "work.tokens + generated"),
 )
 @catches(
     "placed-anew-counts-again",

@@ -16,7 +16,7 @@ from teola.errors import (
     TeolaError,
     UnknownName,
 )
-from teola.query.journal.rows import Kept, ended
+from teola.query.journal.query_rows import Kept, ended
 from teola.query.result import Result
 from teola.serve.problems import problem, problem_of
 

@@ -14,13 +14,13 @@ from tests.schedule.plans import plan, tool
 
 
 def grows(seed: int, steps: int = 60) -> None:
-    """Parts that begin and end, calls that take tokens, bytes that are held and let go."""
+    """Parts that begin and end, bytes that are held and let go."""
     draw = random.Random(seed)
-    parts, primitives, tokens, size = (draw.randint(0, most) for most in (30, 12, 40, 20))
-    tally = Tally(parts, primitives, tokens, size)
-    begun, running, taken, held = list[int](), list[int](), list[int](), list[int]()
+    parts, primitives, size = (draw.randint(0, most) for most in (30, 12, 20))
+    tally = Tally(parts, primitives, size)
+    begun, running, held = list[int](), list[int](), list[int]()
     for _ in range(steps):
-        kind = draw.choice(["grow", "grow", "shrink", "take", "hold", "let go"])
+        kind = draw.choice(["grow", "grow", "shrink", "hold", "let go"])
         if kind == "grow":
             more, depth = draw.randint(1, 6), draw.choice([1, 2, DEEPEST, DEEPEST + 1])
             refused = [
@@ -28,7 +28,6 @@ def grows(seed: int, steps: int = 60) -> None:
                 for word, too_much in (
                     ("parts than", len(begun) + 1 > parts),
                     ("primitives at once", sum(running) + more > primitives),
-                    ("tokens than", sum(taken) > tokens),
                     ("inside each other", depth > DEEPEST),
                 )
                 if too_much
@@ -43,9 +42,6 @@ def grows(seed: int, steps: int = 60) -> None:
                 running.append(more)
         elif kind == "shrink" and running:
             tally.shrink(running.pop(draw.randrange(len(running))))
-        elif kind == "take":
-            taken.append(draw.randint(0, 6))
-            tally.tokens -= taken[-1]
         elif kind == "hold":
             held.append(draw.randint(0, 6))
             if sum(held) > size:
@@ -57,7 +53,6 @@ def grows(seed: int, steps: int = 60) -> None:
             tally.held_bytes -= held.pop(draw.randrange(len(held)))
         assert tally.parts == parts - len(begun)
         assert tally.primitives == primitives - sum(running)
-        assert tally.tokens == tokens - sum(taken)
         assert tally.held_bytes == sum(held)
 
 
@@ -75,11 +70,6 @@ def grows(seed: int, steps: int = 60) -> None:
     "primitives-full",
     "a part that fills what is left does not begin",
     edited(Tally.fits, "<=", "<"),
-)
-@catches(
-    "all-tokens-taken",
-    "who has taken just as many tokens as it may grows no more",
-    edited(Tally.grow, "self.tokens < 0", "self.tokens <= 0"),
 )
 @catches(
     "deepest-refused",

@@ -10,8 +10,8 @@ from typing import Any
 
 from teola.errors import EngineAway, EngineBusy
 from teola.graph import Op
-from teola.policies import batching, routing
-from teola.schedule.engine_queue import EngineQueue
+from teola.learning import Learner
+from teola.runtime.driver import queue_of
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,
@@ -68,11 +68,24 @@ class Refusing:
     """Calls come, are sent, refused or answered. ok, failed: of those that ended; waits: what the
     queue told."""
 
-    def __init__(self, *servers: Server, router: str = "least_loaded") -> None:
-        limits = [Limits(100_000, 64, 1, continuous=True)] * len(servers)
-        self.queue = EngineQueue("e", limits, batching.make("fifo"), routing.make(router))
+    def __init__(
+        self,
+        *servers: Server,
+        router: str = "least_loaded",
+        most: int = 64,
+        tokens: int = 1,
+        learner: Learner | None = None,
+    ) -> None:
+        limits = [Limits(100_000, most, 1, continuous=True)] * len(servers)
+        self.queue = queue_of("e", limits, None, "fifo", routing=router, learner=learner)
         self.queue.overdue = Overdue()
+        self.learner, self.tokens = learner, tokens
+        self.begun: list[tuple[float, int]] = []
+        """When calls were sent, and where to."""
+        self.took: list[float] = []
+        """Seconds from being asked to the end, of those that ended."""
         self.servers = servers
+        self.on_end: Callable[[], Any] | None = None
         self.now = 0.0
         self.ok: list[tuple[float, int]] = []
         self.failed: list[tuple[float, Cause]] = []
@@ -99,6 +112,7 @@ class Refusing:
                 cuttable=False,
                 retries=2,
                 members=members,
+                total=self.tokens,
             ),
             self.now,
         )
@@ -133,6 +147,7 @@ class Refusing:
 
     def _take(self, sent: Dispatch, taken: Any) -> None:
         server, i = self.servers[sent.instance], taken.primitive
+        self.begun.append((self.now, sent.instance))
         cause = server.refuses(self.now)
         event = CallEnded("e", sent.batch, taken.run, i, cause or {"text": 1}, None, 9)
         if cause is not None:
@@ -149,6 +164,12 @@ class Refusing:
         def ends() -> Any:
             server.running -= 1
             self.ok.append((self.now, sent.instance))
-            return self.queue.call_ended(event, self.now)
+            self.took.append(self.now - taken.arrival)
+            found = self.queue.call_ended(event, self.now)
+            if self.learner is not None:
+                self.learner.publish(self.now)
+            if self.on_end is not None:
+                self.on_end()
+            return found
 
         self.at(self.now + server.call_s, ends)

@@ -246,7 +246,7 @@ def test_a_prefix_is_computed_anew_where_its_keeper_has_too_much_to_do() -> None
 @catches(
     "last-token-found",
     "a prompt that is kept whole counts as if nothing of it were computed",
-    edited(found_tokens, "max(0, work.total - 1)", "work.total"),
+    edited(found_tokens, "max(0, work.tokens - 1)", "work.tokens"),
 )
 def test_the_block_with_a_prompt_s_last_token_is_computed_in_any_case() -> None:
     """48 of 64 tokens are found, so the 52 that are in the way are too many."""
@@ -316,7 +316,7 @@ class ByNameAndKeys(ByName):
 @catches(
     "found-counts",
     "what an instance finds counts as if it had to be computed",
-    edited(Placing.bind, "work.found = found_tokens(", "found_tokens("),
+    edited(Placing.bind, "if work.row_tokens else found", ""),
 )
 def test_what_an_instance_finds_takes_none_of_its_room() -> None:
     """100 tokens of room: 36 and 20 of 64 that are to be computed, then 36 more."""

@@ -386,14 +386,14 @@ def test_the_only_server_keeps_what_it_has_and_is_tried_by_one_more() -> None:
 
 
 def test_what_is_late_goes_by_how_late_others_were() -> None:
-    overdue = Overdue(factor=8.0, least_s=1.0)
+    given, overdue = Overdue(factor=8.0), Overdue(least_s=1.0)
     overdue.sent(("q", 0), 0, 0, 2.0, now=0.0)
     assert overdue.next_at() == 16.0
     overdue.came(("q", 0), 2.0)
     for k in range(1, ENOUGH):
         overdue.sent(("q", k), 0, k, 2.0, now=0.0)
         overdue.came(("q", k), 3.0 if k != 7 else 6.0)
-    assert overdue.factor == 2 * 3.0
+    assert (overdue.factor, given.factor) == (2 * 3.0, 8.0), "one that is given stays"
     overdue.sent(("q", 99), 0, 99, 2.0, now=100.0)
     assert [late.key for late in overdue.late(111.9)] == []
     assert [(late.key, late.after_s) for late in overdue.late(112.0)] == [(("q", 99), 12.0)]

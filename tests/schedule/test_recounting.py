@@ -65,7 +65,7 @@ def test_a_queue_knows_what_its_instances_have(routing: str, seed: int) -> None:
 @catches(
     "tokens-left-whole",
     "who leaves the queue takes more tokens along than it brought",
-    edited(Asking.left, "-= work.missing", "-= work.total"),
+    edited(Asking.left, "-= work.missing", "-= work.tokens"),
 )
 @catches(
     "placed-anew-counted-as-before",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 
 from teola.graph import Op
 from teola.policies import batching, routing
@@ -56,7 +57,10 @@ class RowsRun:
     plan: Rows
     asker: Asker
     began: float = 0.0
+    admitted: float = 0.0
+    deadline: float = inf
     behind_s: float = 0.0
+    longer_s: float = 0.0
     state: State | None = None
     ended: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)

@@ -22,9 +22,10 @@ def asking() -> App:
 
 
 def asking_twice() -> App:
-    """Two calls with one prompt."""
+    """Two calls with one prompt, whose answers may differ."""
     names = ("one", "two")
-    one, two = (Generate(name=x, outputs={"answer": x}, context_required=False) for x in names)
+    more: dict[str, Any] = {"context_required": False, "temperature": 0.5}
+    one, two = (Generate(name=x, outputs={"answer": x}, **more) for x in names)
     outputs = {name: name for name in names}
     return App("twice", one >> two, inputs={"question": "text"}, outputs=outputs)
 

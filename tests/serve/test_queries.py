@@ -129,6 +129,19 @@ def test_a_deadline_is_one(client: httpx.Client) -> None:
     assert response.json()["error"]["code"] == "deadline"
 
 
+def test_an_objective_is_promised_and_told_and_nothing_is_given_up_at_it(
+    client: httpx.Client,
+) -> None:
+    for finish_by_s, met in ((60.0, True), (1e-6, False)):
+        found = ask(client, "hello", finish_by_s=finish_by_s).json()
+        assert found["objective"] == {"finish_by_s": finish_by_s, "stated": True, "met": met}
+        assert found["state"] == "ok"
+    page = client.get("/metrics").text
+    for met in ("true", "false"):
+        assert f'teola_objective_total{{app="echo",met="{met}"}}' in page
+    assert 'teola_objective_ratio_count{app="echo"}' in page
+
+
 # --- looking and cancelling -----------------------------------------------------------------
 
 
@@ -197,6 +210,8 @@ def test_a_follower_that_leaves_cancels_nothing(client: httpx.Client, served: Se
         ('{"inputs": {"question": "x"}, "mode": "later"}', 422, "mode"),
         ('{"inputs": {"question": "x"}, "deadline_s": -1}', 422, "deadline_s"),
         ('{"inputs": {"question": "x"}, "deadline_s": 1e999}', 422, "too large"),
+        ('{"inputs": {"question": "x"}, "finish_by_s": 0}', 422, "finish_by_s"),
+        ('{"inputs": {"question": "x"}, "finish_by_s": 121}', 422, "a longer deadline_s"),
         ('{"inputs": {"question": "x"}, "overrides": {"sy.x": 1}}', 422, "did you mean 'say'"),
         ('{"inputs": {"question": "x"}, "passes": "most"}', 422, "pass"),
         ('{"inputs": {"question": "' + "x" * 5_000_000 + '"}}', 413, "larger than 4 MiB"),

@@ -262,9 +262,9 @@ def test_a_password_is_told_to_nobody(reader: str) -> None:
     "waits-for-ever",
     "a client waits as long as a server hangs",
     edited(
-        "teola.sql.postgres_reader:_cut_off.__wrapped__",
-        "Timer(seconds, cut)",
-        "Timer(seconds + 60, cut)",
+        "teola.sql.postgres_reader:_watched.__wrapped__",
+        "monotonic() + seconds",
+        "monotonic() + seconds + 60",
     ),
 )
 def test_a_server_that_hangs_is_left(port: str) -> None:

@@ -284,6 +284,14 @@ BUGS: Final = {
         "the routing policy keeps in mind what is withdrawn while it is held",
         edited(GraphAware.observe, "self._forget(event.work)", "pass"),
     ),
+    "refused-forgotten": Bug(
+        "what a server refused is not queued again",
+        edited(
+            EngineQueue._refused,
+            'self.again.back(work, lo, hi, i, now, away=why.kind == "away")',
+            "pass",
+        ),
+    ),
     "never-asked-again": Bug(
         "what the routing policy holds is asked about only when something happens",
         edited(Requeue.wake, "self._placing.wake_at(now)", "None"),

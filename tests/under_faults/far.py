@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Final, Protocol, cast
 
 from teola.engine import Call, Delta, EngineResult, Keys, MakesKeys, Request
-from teola.errors import EngineUnavailable
+from teola.errors import EngineAway, EngineBusy, EngineUnavailable
 from teola.runtime.hosts.process import CLOSE_LIMIT_S
 from teola.runtime.hosts.remote import Killed, RemoteEngine
 from teola.runtime.hosts.server import EngineServer, Recipe
@@ -75,6 +75,7 @@ class FarEngine(RemoteEngine):
         self._hangs: tuple[Process, float] | None = None
         self._requests = 0
         self._killed = False
+        self._refuses = -1.0, Kind.REFUSE
 
     # --- life and death -------------------------------------------------------------------
 
@@ -115,6 +116,21 @@ class FarEngine(RemoteEngine):
             before = self._hangs[1] if self._hangs and self._hangs[0] is process else until
             self._hangs = process, max(before, until)
 
+    def refuse(self, until: float, kind: Kind) -> None:
+        """It takes nothing until then: it says so, or nobody is there."""
+        self._refuses = max(until, self._refuses[0]), kind
+
+    async def _taken(self) -> None:
+        """Raises what a server says that takes nothing."""
+        until, kind = self._refuses
+        if self._now() >= until:
+            return
+        await asyncio.sleep(LATENCY_S)
+        if kind is Kind.AWAY:
+            raise EngineAway(f"nobody is there for {self.spec.name!r}")
+        says = until - self._now() if self._requests % 2 else None
+        raise EngineBusy(f"{self.spec.name!r} takes no more calls now", after_s=says)
+
     # --- messages -------------------------------------------------------------------------
 
     async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
@@ -137,6 +153,8 @@ class FarEngine(RemoteEngine):
 
     async def ask(self, method: str, *arguments: Any) -> Any:
         process = self._alive()
+        if method in ("execute", "prefill"):
+            await self._taken()
         task = process.run(self._there(process, method, arguments))
         try:
             await asyncio.wait({task, process.gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -160,6 +178,7 @@ class FarEngine(RemoteEngine):
     async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Delta]:
         assert method == "generate", "no engine here tells what it keeps"
         process = self._alive()
+        await self._taken()
         inbox: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
         pump = process.run(self._pump(process, inbox, arguments))
         lost = EngineUnavailable(f"engine {self.spec.name!r}: its process is gone")

@@ -29,10 +29,14 @@ class Kind(Enum):
     DRAIN = "the instance is drained and replaced"
     CLIENT_GONE = "the caller goes away"
     DEADLINE = "there is little time"
+    REFUSE = "the instance's server takes no calls for a while"
+    AWAY = "the instance's server is not there for a while"
 
 
 ARMED: Final = (Kind.CRASH_BEFORE, Kind.CRASH_AFTER, Kind.LOST_ACK, Kind.RESET, Kind.GARBAGE)
 """They happen to the first request (stream) that comes after their time."""
+OF_SERVERS: Final = (Kind.REFUSE, Kind.AWAY)
+"""They are drawn apart from the others, which each seed had before."""
 OF_QUERIES: Final = (Kind.CLIENT_GONE, Kind.DEADLINE)
 
 
@@ -56,7 +60,8 @@ class Fault:
 def draw(rng: Random, instances: int, queries: int, busy_s: float) -> list[Fault]:
     """A subset of the kinds, each once to three times, while queries run (`busy_s`)."""
     found: list[Fault] = []
-    for kind in rng.sample(list(Kind), rng.choice((0, 1, 1, 2, 2, 3, 5))):
+    kinds = [kind for kind in Kind if kind not in OF_SERVERS]
+    for kind in rng.sample(kinds, rng.choice((0, 1, 1, 2, 2, 3, 5))):
         for _ in range(1 if kind in OF_QUERIES else rng.choice((1, 1, 2, 3))):
             at, lasts_s = rng.uniform(0.0, busy_s), rng.uniform(0.05, 2.0)
             if kind is Kind.RESET:
@@ -70,4 +75,20 @@ def draw(rng: Random, instances: int, queries: int, busy_s: float) -> list[Fault
             place = rng.randrange(instances)
             query = rng.randrange(queries) if kind in OF_QUERIES else -1
             found.append(Fault(kind, engine, place, at, lasts_s, query))
-    return sorted(found, key=lambda fault: fault.at)
+    return found
+
+
+def draw_refusals(rng: Random, instances: int, busy_s: float) -> list[Fault]:
+    """In three of ten runs, one or two servers that refuse, or are away."""
+    if rng.random() >= 0.3:
+        return []
+    return [
+        Fault(
+            rng.choice(OF_SERVERS),
+            rng.choice(ENGINES),
+            rng.randrange(instances),
+            rng.uniform(0.0, busy_s),
+            rng.uniform(0.05, 4.0),
+        )
+        for _ in range(rng.choice((1, 1, 2)))
+    ]

@@ -172,6 +172,11 @@ def _held(world: World) -> Iterator[str]:
         if not all(instance.up for instance in queue.instances):
             yield f"{name}: an instance did not come back"
         yield from remembered(queue)
+    account = world.account
+    if account.held_tokens or account.kept_tokens or account.open or not live.billing.idle:
+        yield f"of a budget {account.held_tokens} tokens are reserved for nobody"
+    if any(queue.followers for queue in world.core.queues.values()) or live._joinable:
+        yield "works are followed that have ended"
     for asked in world.asked.values():
         ok = asked.ending is not None and asked.ending.state is State.OK
         if ok and asked.left:

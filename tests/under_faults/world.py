@@ -1,4 +1,7 @@
-"""One simulated run: engines behind wires, queries, faults; and a record of all that happened."""
+"""One simulated run: engines behind wires, queries, faults; and a record of all that happened.
+
+Long because one world holds all that may happen in it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from teola.engine import Call, QueryContext, Request
 from teola.errors import EngineUnavailable
 from teola.policies.asker import Asker
 from teola.policies.batching import BATCHING
+from teola.policies.ledger import BudgetAccount, Ledger
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.e2 import E2
 from teola.policies.routing.graph_aware import GraphAware
@@ -27,11 +31,13 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
+from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import Ending, Token
 from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, ProgramPaused, State
+from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
 from teola.testing.hash_engines import number
 from tests.recording import RecordingCore
@@ -50,14 +56,16 @@ from tests.under_faults.engines import (
     texts_of,
 )
 from tests.under_faults.far import FarEngine
-from tests.under_faults.faults import Fault, Kind, draw
+from tests.under_faults.faults import Fault, Kind, draw, draw_refusals
 
 TENANTS: Final = ("t0", "t1")
+BATCHINGS: Final = sorted(BATCHING.keys() - {"urgency"})  # another one would change all draws
 QUESTIONS: Final = 6
 DEADLINE_S: Final = 120.0
 FINISH_S: Final = 60.0
 """Once faults have stopped, every query is to end within this time."""
 BUSY_S: Final = 1.5
+SHARED_S, PLENTY = 30.0, 10_000_000
 
 
 @dataclass(slots=True)
@@ -149,13 +157,15 @@ def scenario(seed: int) -> Scenario:
     for query in queries:
         query.session = sessions.choice(("", "", "a", "b"))
     faults = draw(rng, instances, count, BUSY_S)
+    faults += draw_refusals(Random(f"servers {seed}"), instances, BUSY_S)
+    faults.sort(key=lambda fault: fault.at)
     for fault in faults:
         if fault.kind is Kind.CLIENT_GONE:
             queries[fault.query].gone_s = fault.at
         elif fault.kind is Kind.DEADLINE:
             queries[fault.query].deadline_s = fault.at
     routing = ROUTINGS[seed % len(ROUTINGS)]
-    return Scenario(seed, rng.choice(sorted(BATCHING)), routing, instances, queries, faults)
+    return Scenario(seed, rng.choice(BATCHINGS), routing, instances, queries, faults)
 
 
 class World:
@@ -168,6 +178,8 @@ class World:
         self.wrongs: list[str] = []
         self.failures: dict[tuple[str, int], list[Failure]] = {}
         self.stops: list[tuple[str, float]] = []
+        self.account = BudgetAccount(most_tokens=PLENTY)
+        """From which half of the queries are paid: nobody is refused, but all is counted."""
         self.far: dict[tuple[str, int], FarEngine] = {}
         self._operators: list[asyncio.Task[None]] = []
 
@@ -202,7 +214,16 @@ class World:
         self._belongs(call.context, [part.text for part in call.all_parts])
 
     def stopped(self, query: str, at: float) -> None:
-        self.stops.append((query, at))
+        if not self._is_shared(query):
+            self.stops.append((query, at))
+
+    def _is_shared(self, query: str) -> bool:
+        """Whether a call of its goes on for others."""
+        return any(
+            work.run == query and queue.followers.followed(work)
+            for queue in self.core.queues.values()
+            for work in queue.works.values()
+        )
 
     def _belongs(self, context: QueryContext, texts: Sequence[str]) -> None:
         asked = self.asked[context.query_id]
@@ -265,22 +286,45 @@ class World:
                 policy = POLICIES[routing]()
                 limits = [instance.limits for instance in queue.instances]
                 queue = EngineQueue(name, limits, queue.line.policy, policy)
+                queue.overdue = Overdue() if queue.continuous else None
             self.core.queues[name] = queue
-            queue._failed = self._noting(queue)  # type: ignore[method-assign]
+            queue._failed = self._noting(queue, "_failed")
+            queue._left_and_failed = self._noting(queue, "_left_and_failed")  # type: ignore[method-assign]
+            queue._refused = self._noting_refusals(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
             self.supervisor.watch(name, i, far)
 
-    def _noting(self, queue: Any) -> Any:
-        failed = queue._failed
+    def _noting(self, queue: Any, name: str) -> Any:
+        failed = getattr(queue, name)
 
         def noting(out: Any, work: Work, *more: Any) -> None:
             cause: Cause = more[-2]
             budget = cause.lost or queue.again.budgeted < max(10, 0.1 * queue.again.requests)
+            equals = queue.followers.of(work)
             failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences
             failure = Failure(cause, work.streamed, budget)
-            self.failures.setdefault((work.run, work.primitive), []).append(failure)
+            found = self.failures.setdefault((work.run, work.primitive), [])
+            found.append(failure)
+            for one in equals:  # which are tried again as one
+                self.failures[one.run, one.primitive] = found.copy()
+
+        return noting
+
+    def _noting_refusals(self, queue: Any) -> Any:
+        """Notes those that cost a try: of a server that is away while another is there."""
+        refused = queue._refused
+
+        def noting(out: Any, work: Work, *more: Any) -> None:
+            cause = more[-2]
+            before = work.tries - work.excused
+            refused(out, work, *more)
+            cause.error.__traceback__ = None
+            found = queue.works.get((work.run, work.primitive), work)
+            if found is work or found.tries - found.excused > before:
+                failure = Failure(cause, work.streamed, budget=True)
+                self.failures.setdefault((work.run, work.primitive), []).append(failure)
 
         return noting
 
@@ -293,14 +337,22 @@ class World:
         part_of = program_of(asked.tenant, asked.session) if asked.session else ""
         context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s, part_of=part_of)
         trace = Trace(asked.id, asked.template, plan, now)
-        asker = Asker(asked.tenant, asked.template, context.program, now)
+        shares = Terms(shares_s=SHARED_S) if number(asked.template, "shares") % 2 else Terms()
+        budget = Ledger(self.account) if number(asked.id, "budget") % 2 else None
+        asker = Asker(asked.tenant, asked.template, context.program, now, budget=budget)
 
         def watch(told: Any) -> None:
             if isinstance(told, Token):
                 asked.tokens.append(told.text)
 
         work = self.live.execute(
-            plan, given, context, asker, trace, watch if asked.streams else None
+            plan,
+            given,
+            context,
+            asker,
+            trace,
+            watch if asked.streams else None,
+            terms=shares,
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(asked.gone_s):
@@ -329,6 +381,8 @@ class World:
                     one = self.far[fault.engine, i]
                     loop.call_at(at, setattr, one, "down_until", until)
                     loop.call_at(at, one.die, "was killed")
+            case Kind.REFUSE | Kind.AWAY:
+                loop.call_at(at, far.refuse, until, fault.kind)
             case Kind.DRAIN:
                 loop.call_at(at, self._drain, fault.engine, fault.instance)
             case _:

@@ -6,13 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from teola.policies.batching.base import BatchingPolicy
+from teola.errors import InputError
+from teola.policies.batching.base import BatchingPolicy, is_whole
 from teola.policies.batching.critical_path import CriticalPath
 from teola.policies.batching.fair import Fair
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.prefix_groups import PrefixGroups
 from teola.policies.batching.topology import Topology
+from teola.policies.batching.urgency import Urgency
+from teola.policies.routing import WHOLE
 from teola.registry import Factories
 
 DEFAULT: Final = "critical_path"
@@ -25,7 +28,16 @@ def _fair(
     by: str = "both",
     weights: Mapping[str, float] | None = None,
 ) -> Fair:
-    return Fair(lambda: make(inner, **(inner_options or {})), by, weights or {})
+    def made() -> BatchingPolicy:
+        policy = make(inner, **(inner_options or {}))
+        if is_whole(policy):
+            raise InputError(
+                f"batching policy 'fair': {inner!r} decides for all where work goes, too, and "
+                "cannot be inside it; take inner='urgency' with the routing 'workload_balanced'"
+            )
+        return policy
+
+    return Fair(made, by, weights or {})
 
 
 BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
@@ -35,9 +47,10 @@ BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
     "critical_path": CriticalPath,
     "fair": _fair,
     "prefix_groups": PrefixGroups,
+    "urgency": Urgency,
 }
 REGISTRY: Final = Factories(
-    "batching policy", "teola.policies", BATCHING, [BatchingPolicy], "batching."
+    "batching policy", "teola.policies", {**BATCHING, **WHOLE}, [BatchingPolicy], "batching."
 )
 
 

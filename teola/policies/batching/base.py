@@ -16,7 +16,9 @@ class BatchingPolicy(Protocol):
 
     A policy's class may also declare `eager = True` (or a property), if it never holds back the
     only work that is queued for an engine whose batches do not disturb each other, and keeps
-    nothing of it: it is not asked about such a work then.
+    nothing of it: it is not asked about such a work then. `whole = True`: it is the routing policy
+    of its queue, too, and has the same name there. `overfills = True`: it may send an LLM call for
+    which the room of a step is too small, as long as there is any.
     """
 
     def add(self, work: Work, now: float) -> None:
@@ -40,6 +42,11 @@ def is_eager(policy: Any) -> bool:
     """Whether a policy's own class declares it `eager`. A subclass may do more with each work than
     the class that it inherits from, and has to say so again."""
     return "eager" in vars(type(policy)) and bool(policy.eager)
+
+
+def is_whole(policy: Any) -> bool:
+    """Whether a policy is order and routing in one: one object for both places of its queue."""
+    return bool(getattr(policy, "whole", False))
 
 
 @runtime_checkable

@@ -1,12 +1,24 @@
 """critical_path: short and old queries first, their longest remaining path first, batches that pay.
 
-Four rules, all in seconds of the profile (teola.policies.work.Estimate).
+Long because the rules look at one another: who goes first decides who shares a batch.
+
+Five rules, all in seconds of the profile (teola.policies.work.Estimate).
 
 *Between queries*: by `admitted + LENGTH * total_s`, where `total_s` is when the query would be done
-if all its primitives ran one after another. Of queries of one age the shortest goes first, which is
-what lowers the mean; an old one overtakes a short one. A query is overtaken only by those that come
-less than its own length after it, or fit a batch in which it has no place; so none starves, however
-many come.
+if all its primitives ran one after another, with those that it grows or is expected to grow: a map
+of 200 calls counts as 200, and so does each of them. A part is as old as the query that its user
+asked for: the last turn of a loop is no newcomer. Of queries of one age the shortest goes first,
+which is what lowers the mean; an old one overtakes a short one. A query is overtaken only by those
+that come less than its own length after it, or fit a batch in which it has no place; so none
+starves, however many come.
+
+*Before all others*: works in a hurry. A query is given up at its deadline, and what was done for it
+by then was for nothing. A work is in a hurry once its latest start has come: `HURRY` times what is
+left of its query's longest path before the deadline, that being `LEAST_S` at least. Of two such
+works the one with the earlier deadline goes first. One that cannot be done in time any more is
+ordered as if it had no deadline. In an overload, where all have the same time, all would be in a
+hurry in the end: so works in a hurry have at most half of an engine's time, counted by the seconds
+of what is sent, `SPARE_S` ahead.
 
 *Within a query*: the primitive with the longest remaining path (`rest_s`) first.
 
@@ -27,7 +39,8 @@ once there is room.
 queries before it only if these wait no longer for them, taken together, than is saved for all that
 wait when there is a batch less: `base_s`, for each of them `BEHIND` times, since more come
 meanwhile. Where a batch costs nothing besides its items each query has its own, and where many
-wait, batches are full. Prefills share freely: when they go is decided by the rule before.
+wait, batches are full. They are as full as they can be where a server counts requests. Prefills
+share freely: when they go is decided by the rule before.
 
 While a prefill is under way none follows: it could not begin, and sent ahead it would go without
 those that come until then. Where nothing runs, what has slack does not go along with what has none,
@@ -40,15 +53,20 @@ it is still there. It goes while the instance has little to do. Where other quer
 within `QUIET` times what a batch costs, more of them will come: a batch for the piece would make
 them wait, and the rest would be tied to the instance that has it.
 
+Rows of a table wait for nothing, and nothing waits for them: their windows come long after calls by
+the first rule, none of a prefill's costs counts them, and they press no piece that is computed
+ahead.
+
 Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Final
+from typing import ClassVar, Final
 
 from teola.errors import InputError
 from teola.graph import Op
@@ -64,6 +82,18 @@ LENGTH: Final = 0.75
 """Seconds of age for which a second of a query's length counts."""
 BEHIND: Final = 4.0
 """Queries that a batch which is saved helps, for each one that waits: more come meanwhile."""
+HURRY: Final = 2.0
+"""Times what is left of a query: what may be lost until a call that runs makes room, and to
+estimates that are too short."""
+LEAST_S: Final = 1.0
+"""Seconds for which the shortest rest of a path counts: answers differ in length."""
+SPARE_S: Final = 30.0
+"""Seconds of works without hurry that count for those in a hurry, at most: so much of these may go
+together, a quarter of the time that queries have by default."""
+UNKNOWN_S: Final = 1.0
+"""For which a work counts of which no time is known."""
+AHEAD_S: Final = 1e6
+"""By so much a work in a hurry is more urgent in the engine's own queue."""
 QUIET: Final = 40.0
 """Times what a batch costs: so long after urgent work of other queries, more is to be expected."""
 SOON_S: Final = 1e-6
@@ -74,17 +104,19 @@ class CriticalPath:
     """patience: how much waiting may cost for each second that it can save (0: never wait)."""
 
     eager = True
+    tunable: ClassVar[Mapping[str, tuple[float, ...]]] = {"patience": (0.0, 0.5, 1.0, 2.0)}
 
     def __init__(self, patience: float = 1.0) -> None:
-        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
-        if not number or not 0 <= patience < inf:
-            raise InputError(
-                f"batching policy 'critical_path': patience must be a number from 0 on, "
-                f"got {patience!r}"
-            )
-        self.patience = patience
+        self.tune(patience)
         self._lanes: dict[Op | None, dict[int, Heap]] = {}
         self._live = self._entries = 0
+        self._coming: list[tuple[float, int, int, Work]] = []
+        """Works with a deadline, by their latest start."""
+        self._hurried: dict[Op | None, dict[int, Heap]] = {}
+        """Those whose latest start has come, by their deadlines. They stand in `_lanes`, too."""
+        self._spare_s = 0.0
+        self._chosen: dict[int, Work] = {}
+        """Of the last batch, those that went first because they were in a hurry."""
         self._runs: Counter[str] = Counter()
         """How many works of each query are queued."""
         self._asked = self._wake = -inf
@@ -95,12 +127,24 @@ class CriticalPath:
         """By instance: whose prefill without slack went there last, when, and when one of another
         query did."""
 
+    def tune(self, patience: float) -> None:
+        """From the next choice on."""
+        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
+        if not number or not 0 <= patience < inf:
+            raise InputError(
+                f"batching policy 'critical_path': patience must be a number from 0 on, "
+                f"got {patience!r}"
+            )
+        self.patience = patience
+
     def add(self, work: Work, now: float) -> None:
         estimate = work.spec.estimate
         due = _due(work)
         entry = (due, -estimate.rest_s - work.behind_s, work.arrival, work.seq, work.tries, work)
         heaps = self._lanes.setdefault(work.spec.lane, {})
         heappush(heaps.setdefault(work.affinity, []), entry)
+        if work.deadline < inf:
+            heappush(self._coming, (_latest_start(work), work.seq, work.tries, work))
         self._newest = work
         self._runs[work.run] += 1
         self._live += 1
@@ -111,7 +155,9 @@ class CriticalPath:
         self._runs[work.run] -= 1
         if not self._runs[work.run]:
             del self._runs[work.run]
-        if self._entries > 64 + 2 * self._live:
+        if work.flying:
+            self._charge(work)
+        if max(self._entries, len(self._coming)) > 64 + 2 * self._live:
             self._sweep()
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
@@ -120,18 +166,23 @@ class CriticalPath:
             self._last = None
         if now != self._asked:
             self._asked, self._wake = now, inf
-        if self._live == 1 and not slots.running and self._newest and self._newest.queued:
-            return self._only(self._newest, slots, now)
-        for heaps in self._open(slots):
+        if self._chosen:
+            self._chosen = {}
+        self._hurry(now)  # first, so that nothing that is to come lies in the past
+        newest = self._newest
+        alone = self._live == 1 and not slots.running and newest is not None and newest.queued
+        if alone and newest and (newest.deadline == inf or _latest_start(newest) > now):
+            return self._only(newest, slots, now)
+        for lane, heaps in self._open(slots):
             if self._under_way(heaps, slots):
                 return []
-            taker = Taker(slots)
-            full = self._fill(heaps, taker)
+            taker, hurried = Taker(slots), self._in_hurry(lane, slots)
+            full = self._fill(heaps, taker, hurried)
             if self._splits(taker.slices, slots, now):
                 taker = Taker(slots)
-                full = self._fill(heaps, taker, now)
+                full = self._fill(heaps, taker, hurried, now)
             if taker.slices:
-                if slots.running:
+                if slots.running and not self._chosen:
                     fuller = not full or (taker.entries <= 0 < taker.weight)
                     behind = 0 if fuller else self._live - len(taker.slices)
                     if self._waits(taker.slices, slots, now, behind):
@@ -141,10 +192,13 @@ class CriticalPath:
 
     def priority(self, work: Work, now: float) -> int:
         """By what `choose` orders queries by, in ms."""
-        return -round(1000 * _due(work))
+        due = work.deadline - AHEAD_S if work.seq in self._chosen else _due(work)
+        return -round(1000 * due)
 
     def wake_at(self, now: float) -> float | None:
-        return self._wake if now < self._wake < inf else None
+        if not now < self._wake < inf:
+            return None
+        return min(self._wake, self._coming[0][0]) if self._coming else self._wake
 
     def _only(self, work: Work, slots: Slots, now: float) -> list[Slice]:
         """The common case: one primitive is queued, and nothing runs that it would hold up."""
@@ -160,15 +214,15 @@ class CriticalPath:
         self._last = instance, slices[0].work
         if slices[0].work.spec.lane is None:
             for work, _, _ in slices:
-                if _since(work) <= now + SOON_S:
+                if _since(work) <= now + SOON_S and not work.row_tokens:
                     run, at, before = self._pressed.get(instance, ("", -inf, -inf))
                     self._pressed[instance] = work.run, now, before if work.run == run else at
         return slices
 
     # --- what is there ----------------------------------------------------------------------
 
-    def _open(self, slots: Slots) -> list[list[Heap]]:
-        """For each lane that may run there, most urgent first: what is bound there or nowhere."""
+    def _open(self, slots: Slots) -> list[tuple[Op | None, list[Heap]]]:
+        """Each lane that may run there, most urgent first, with what is bound there or nowhere."""
         found = []
         for lane, by_instance in self._lanes.items():
             if slots.lane is None or lane is slots.lane:
@@ -176,10 +230,12 @@ class CriticalPath:
                 heaps = [heap for heap in somewhere if heap]
                 first = self._first(heaps)
                 if first is not None:
-                    found.append((first[0], heaps))
+                    hurried = self._next_in_hurry(self._in_hurry(lane, slots))
+                    urgent = first[0] if hurried is None else hurried[0]
+                    found.append((hurried is None, urgent, lane, heaps))
         if len(found) > 1:
-            found.sort()
-        return [heaps for _, heaps in found]
+            found.sort(key=lambda one: one[:2])
+        return [(lane, heaps) for _, _, lane, heaps in found]
 
     def _first(self, heaps: list[Heap]) -> Heap | None:
         """Where the most urgent work is."""
@@ -192,8 +248,9 @@ class CriticalPath:
                 best = heap
         return best
 
-    def _fill(self, heaps: list[Heap], taker: Taker, now: float = inf) -> bool:
-        """Take the most urgent works that fit and have no slack left; whether no more do.
+    def _fill(self, heaps: list[Heap], taker: Taker, hurried: list[Heap], now: float = inf) -> bool:
+        """Take the most urgent works that fit and have no slack left; whether no more do. Those in
+        a hurry come first, as long as they have time to spare.
 
         Of one that does not fit, others take the place only in a batch that begins anew (it is the
         first of the next one then), and only after few such: a choice is no search.
@@ -201,23 +258,31 @@ class CriticalPath:
         aside: list[tuple[Heap, PathEntry]] = []
         joined: dict[str, float] = {}
         left_out, few = 0, FEW if taker.slots.idle else 0
+        spare_s, chosen = self._spare_s, dict[int, Work]()
         while taker.room and left_out <= few:
-            heap = self._first(heaps)
-            if heap is None:
+            heap = self._next_in_hurry(hurried) if hurried and spare_s > 0 else None
+            urgent = heap is not None
+            if heap is None and (heap := self._first(heaps)) is None:
                 break
             entry = heappop(heap)
             aside.append((heap, entry))
             work = entry[-1]
-            due = now == inf or _since(work) <= now
-            if not due or not taker.fits(work):
+            due = urgent or now == inf or _since(work) <= now
+            if not due or work.seq in chosen or not taker.fits(work):
                 continue
-            if work.spec.lane is not None and not self._may_join(work, taker.weight, joined):
+            shares = work.spec.lane is None or taker.slots.rationed
+            if not shares and not self._may_join(work, taker.weight, joined):
                 left_out += 1
                 continue
+            before = len(taker.slices)
             if not taker.take(work):
                 left_out += taker.room
+            if urgent and len(taker.slices) > before:
+                chosen[work.seq] = work
+                spare_s -= _taken_s(work)
         for heap, entry in aside:
             heappush(heap, entry)
+        self._chosen = chosen
         return left_out > 0 or not taker.room
 
     def _may_join(self, work: Work, room: int, joined: dict[str, float]) -> bool:
@@ -244,6 +309,51 @@ class CriticalPath:
                     heapify(live)
                     kept.setdefault(lane, {})[instance] = live
         self._lanes, self._entries = kept, self._live
+        self._coming = [entry for entry in self._coming if entry[-1].queued]
+        heapify(self._coming)
+        for by_instance in self._hurried.values():
+            for instance, heap in [*by_instance.items()]:
+                by_instance[instance] = [entry for entry in heap if entry[-1].queued]
+                heapify(by_instance[instance])
+
+    # --- works in a hurry -------------------------------------------------------------------
+
+    def _hurry(self, now: float) -> None:
+        """Those whose latest start has come are in a hurry from now on."""
+        coming = self._coming
+        while coming and coming[0][0] <= now:
+            work = heappop(coming)[-1]
+            if work.queued:
+                heaps = self._hurried.setdefault(work.spec.lane, {})
+                rest_s = -work.spec.estimate.rest_s - work.behind_s
+                entry = (work.deadline, rest_s, work.arrival, work.seq, work.tries, work)
+                heappush(heaps.setdefault(work.affinity, []), entry)
+
+    def _in_hurry(self, lane: Op | None, slots: Slots) -> list[Heap]:
+        """Heaps of what is in a hurry, of this lane and for this instance."""
+        by_instance = self._hurried.get(lane)
+        if not by_instance:
+            return []
+        somewhere = by_instance.get(ANYWHERE), by_instance.get(slots.instance)
+        return [heap for heap in somewhere if heap]
+
+    def _next_in_hurry(self, heaps: list[Heap]) -> Heap | None:
+        """Where the one with the earliest deadline is that can still be met."""
+        now, best = self._asked, None
+        for heap in heaps:
+            while heap and not (heap[0][-1].queued and now + _left_s(heap[0][-1]) <= heap[0][0]):
+                heappop(heap)
+            if heap and (best is None or heap[0] < best[0]):
+                best = heap
+        return best
+
+    def _charge(self, work: Work) -> None:
+        """It was sent. What is in no hurry earns for those that are."""
+        taken_s = _taken_s(work)
+        if self._chosen.pop(work.seq, None) is not None:
+            self._spare_s -= taken_s
+        else:
+            self._spare_s = min(SPARE_S, self._spare_s + taken_s)
 
     # --- now or later -----------------------------------------------------------------------
 
@@ -258,7 +368,11 @@ class CriticalPath:
         """Whether only those of these prefills go that have no slack. Note when to ask again."""
         if not slices or slices[0].work.spec.lane is not None:
             return False
-        slack = [work for work, _, _ in slices if _since(work) > now + SOON_S]
+        slack = [
+            work
+            for work, _, _ in slices
+            if _since(work) > now + SOON_S and work.seq not in self._chosen
+        ]
         if not slack:
             return False
         ahead = [self._until(work, slots.instance) for work in slack if _since(work) == inf]
@@ -297,7 +411,21 @@ class CriticalPath:
 
 def _due(work: Work) -> float:
     """What queries are ordered by."""
-    return work.began + LENGTH * (work.spec.estimate.total_s + work.behind_s)
+    return work.admitted + LENGTH * work.total_s
+
+
+def _left_s(work: Work) -> float:
+    """Seconds of its query's longest path that are left, the work's own included (0: unknown)."""
+    return work.spec.estimate.rest_s + work.behind_s if work.total_s else 0.0
+
+
+def _latest_start(work: Work) -> float:
+    return work.deadline - HURRY * max(LEAST_S, _left_s(work))
+
+
+def _taken_s(work: Work) -> float:
+    """Seconds of its engine."""
+    return work.spec.estimate.call_s or UNKNOWN_S
 
 
 def _since(work: Work) -> float:

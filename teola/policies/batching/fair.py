@@ -11,6 +11,9 @@ comes back, begins at the tag of what was served last: it gets nothing for the t
 wanted nothing, and it still owes what it had too much. When nothing at all is queued, all start
 anew.
 
+Where applications have flows of their own, those of a tenant that hold nothing but rows of tables
+come behind the tenant's calls: rows share with other tenants, and wait for their own one's calls.
+
     Goyal, Vin, Cheng: Start-time Fair Queueing, SIGCOMM 1996.
 
 Flows are in a heap by tag: a choice costs O(log n) for each flow that it asks, besides the inner
@@ -43,16 +46,17 @@ class Flow:
     """Works that are entitled to a share together.
 
     tag: what it was given, divided by its weight, since all began anew. entry: its place in the
-    heap of those that have something queued.
+    heap of those that have something queued. rows: how many of its works are windows of rows that
+    leave room to calls.
     """
 
-    __slots__ = ("entry", "inner", "live", "name", "seq", "tag", "weight")
+    __slots__ = ("entry", "inner", "live", "name", "rows", "seq", "tag", "tenant", "weight")
 
     def __init__(
-        self, name: str, seq: int, weight: float, tag: float, inner: BatchingPolicy
+        self, name: str, tenant: str, seq: int, weight: float, tag: float, inner: BatchingPolicy
     ) -> None:
         self.name, self.seq, self.weight, self.tag, self.inner = name, seq, weight, tag, inner
-        self.live = 0
+        self.tenant, self.live, self.rows = tenant, 0, 0
         self.entry: FlowEntry | None = None
 
 
@@ -80,6 +84,8 @@ class Fair:
         made = inner()  # what is wrong with its name or options is told now
         self._eager, self._priority = is_eager(made), priorities(made)
         self._make, self._name, self._weights = inner, BY[by], dict(weights)
+        self._defers = by == "both"
+        """Whether a tenant's rows and calls are in flows of their own."""
         self.wants_keys = by_keys(made)
         self._view: EngineView | None = None
         self._begin_anew()
@@ -106,6 +112,14 @@ class Fair:
         self._live, self._made, self._clock = 0, 0, 0.0
         self._offered: list[tuple[Flow, Work, int]] = []
         self._asked: list[Flow] = []
+        self._calling: dict[str, int] = {}
+        """How many works of each tenant are queued that are no rows, where a tenant has flows."""
+
+    def _count(self, flow: Flow, work: Work, change: int) -> None:
+        if work.spec.yields:
+            flow.rows += change
+        elif self._defers:
+            self._calling[flow.tenant] = self._calling.get(flow.tenant, 0) + change
 
     def add(self, work: Work, now: float) -> None:
         self._settle()
@@ -114,11 +128,14 @@ class Fair:
         if flow is None:
             self._made += 1
             weight = self._weights.get(name, 1.0)
-            flow = self._flows[name] = Flow(name, self._made, weight, self._clock, self._inner())
+            tenant = work.asker.tenant
+            flow = Flow(name, tenant, self._made, weight, self._clock, self._inner())
+            self._flows[name] = flow
         if flow.live == 0:
             self._enter(flow)
         flow.live += 1
         self._live += 1
+        self._count(flow, work, 1)
         flow.inner.add(work, now)
 
     def remove(self, work: Work, now: float) -> None:
@@ -126,6 +143,7 @@ class Fair:
         flow.inner.remove(work, now)
         flow.live -= 1
         self._live -= 1
+        self._count(flow, work, -1)
         if self._live == 0:
             self._begin_anew()
         elif flow.live == 0:
@@ -178,13 +196,22 @@ class Fair:
         return bool(slices)
 
     def _in_order(self, aside: list[FlowEntry]) -> Iterator[Flow]:
-        """Flows by tag, taken off the heap and laid aside."""
+        """Flows by tag, taken off the heap and laid aside; a tenant's rows behind all its calls."""
+        later: list[Flow] = []
         while self._queued:
             entry = heappop(self._queued)
             flow = entry[-1]
-            if entry is flow.entry:
-                aside.append(entry)
-                yield flow
+            if entry is not flow.entry:
+                continue
+            if flow.rows == flow.live and self._calling.get(flow.tenant):
+                flow.tag = max(flow.tag, self._clock)  # it does not save up what it waits for
+                flow.entry = (flow.tag, flow.seq, flow)
+                later.append(flow)
+                aside.append(flow.entry)
+                continue
+            aside.append(entry)
+            yield flow
+        yield from later
 
     def _enter(self, flow: Flow) -> None:
         flow.entry = (flow.tag, flow.seq, flow)
@@ -194,7 +221,7 @@ class Fair:
         """Charge what was dispatched of the last batch that was offered."""
         given: dict[Flow, int] = {}
         for flow, work, before in self._offered:
-            given[flow] = given.get(flow, 0) + before - work.remaining
+            given[flow] = given.get(flow, 0) + work.weighs(before - work.remaining)
         self._offered = []
         served = [flow for flow, items in given.items() if items]
         if served:
@@ -227,12 +254,19 @@ class _Batch:
         slices = flow.inner.choose(self.room, self.now)
         if slices:
             self.slices += slices
+            weight, entries, kept = self.room.weight, self.room.entries, self.room.kept
+            for work, lo, hi in slices:
+                weight -= (hi - lo) * work.missing if work.row_tokens else hi - lo
+                entries -= work.entries(hi - lo)
+            lane = slices[0].work.spec.lane
             self.room = Slots(
                 self.room.instance,
-                self.room.weight - sum(hi - lo for _, lo, hi in slices),
-                self.room.entries - len(slices),
-                idle=False,
-                lane=slices[0].work.spec.lane,
+                weight,
+                entries,
+                False,
+                lane=lane,
+                rationed=self.room.rationed,
+                kept=kept,
             )
         return slices
 

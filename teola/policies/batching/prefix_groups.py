@@ -90,7 +90,7 @@ class PrefixGroups:
 
     def group(self, work: Work, found: int) -> int:
         """Of a work of which so many tokens are kept."""
-        return min(self.groups - 1, found * self.groups // work.total) if work.total > 0 else 0
+        return min(self.groups - 1, found * self.groups // work.tokens) if work.tokens > 0 else 0
 
     def _found(self, work: Work, i: int) -> int:
         """Tokens of its prompt that an instance keeps now."""

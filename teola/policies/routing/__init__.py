@@ -19,11 +19,13 @@ from teola.policies.routing.llm_d import LLMD
 from teola.policies.routing.lmetric import LMetric
 from teola.policies.routing.marginal_cost import MarginalCost
 from teola.policies.routing.mooncake import Mooncake
+from teola.policies.routing.paced import Paced
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.routing.production_stack import ProductionStack
 from teola.policies.routing.ray_serve import RayServe
 from teola.policies.routing.round_robin import RoundRobin
 from teola.policies.routing.sglang import SGLang
+from teola.policies.routing.workload_balanced import WorkloadBalanced
 from teola.registry import Factories
 
 DEFAULT: Final = "least_loaded"
@@ -35,6 +37,7 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "prefix_affinity": PrefixAffinity,
     "marginal_cost": MarginalCost,
     "graph_aware": GraphAware,
+    "workload_balanced": WorkloadBalanced,
     "e2": E2,
     "join_shortest": JoinShortest,
     "lmetric": LMetric,
@@ -48,8 +51,10 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "mooncake": Mooncake,
     "dualmap": DualMap,
 }
+WHOLE: Final[dict[str, Callable[..., Paced]]] = {"paced": Paced}
+"""Those that are order and routing in one: they stand in both registries (decision 0057)."""
 REGISTRY: Final = Factories(
-    "routing policy", "teola.policies", ROUTING, [RoutingPolicy], "routing."
+    "routing policy", "teola.policies", {**ROUTING, **WHOLE}, [RoutingPolicy], "routing."
 )
 
 
@@ -59,4 +64,14 @@ def make(name: str, **options: Any) -> RoutingPolicy:
     return REGISTRY.make(name, options)
 
 
-__all__ = ["ANY", "DEFAULT", "REGISTRY", "ROUTING", "Load", "Loads", "RoutingPolicy", "make"]
+__all__ = [
+    "ANY",
+    "DEFAULT",
+    "REGISTRY",
+    "ROUTING",
+    "WHOLE",
+    "Load",
+    "Loads",
+    "RoutingPolicy",
+    "make",
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from sys import maxsize
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from teola.policies.reason import Because, Reason
@@ -27,18 +26,22 @@ class Load(NamedTuple):
 
 
 class Loads:
-    """The instances that can take work now, the least loaded first (ties: by number).
+    """The instances that can take work now, the least loaded first (ties: by number). Where one is
+    known to be slower than another, first comes where one more would be done soonest (`rank`).
 
     It is kept in order while they change, so that a policy need not look at all of them: take what
     you need from the front of it, or of `after`.
     """
 
-    __slots__ = ("_by_load", "_by_number", "_load")
+    __slots__ = ("_by_number", "_by_rank", "_load", "_rank", "idle")
 
     def __init__(self, loads: Iterable[Load] = ()) -> None:
         self._load: dict[int, float] = {}
-        self._by_load: list[tuple[float, int]] = []
+        self._rank: dict[int, float] = {}
+        self._by_rank: list[tuple[float, int]] = []
         self._by_number: list[int] = []
+        self.idle = 0
+        """How many have nothing in flight."""
         for instance, load in loads:
             self.put(instance, load)
 
@@ -49,17 +52,12 @@ class Loads:
         return instance in self._load
 
     def __iter__(self) -> Iterator[Load]:
-        return (Load(instance, load) for load, instance in self._by_load)
+        return (Load(instance, self._load[instance]) for _, instance in self._by_rank)
 
     @property
     def instances(self) -> Iterator[int]:
         """Which they are."""
-        return (instance for _, instance in self._by_load)
-
-    @property
-    def idle(self) -> int:
-        """How many have nothing in flight."""
-        return bisect_left(self._by_load, (0.0, maxsize))
+        return (instance for _, instance in self._by_rank)
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -74,23 +72,26 @@ class Loads:
             number = numbers[(first + k) % len(numbers)]
             yield Load(number, self._load[number])
 
-    def put(self, instance: int, load: float) -> None:
-        """It can take work, and is so loaded."""
-        before = self._load.get(instance)
-        if before == load:
+    def put(self, instance: int, load: float, rank: float | None = None) -> None:
+        """It can take work, and is so loaded. rank: what it is ordered by, if not that."""
+        rank = load if rank is None else rank
+        before, was = self._load.get(instance), self._rank.get(instance)
+        if before == load and was == rank:
             return
-        if before is None:
+        if was is None:
             insort(self._by_number, instance)
         else:
-            del self._by_load[bisect_left(self._by_load, (before, instance))]
-        self._load[instance] = load
-        insort(self._by_load, (load, instance))
+            del self._by_rank[bisect_left(self._by_rank, (was, instance))]
+        self.idle += (load == 0.0) - (before == 0.0)
+        self._load[instance], self._rank[instance] = load, rank
+        insort(self._by_rank, (rank, instance))
 
     def drop(self, instance: int) -> None:
         """It can take nothing."""
-        load = self._load.pop(instance, None)
-        if load is not None:
-            del self._by_load[bisect_left(self._by_load, (load, instance))]
+        rank = self._rank.pop(instance, None)
+        if rank is not None:
+            self.idle -= self._load.pop(instance) == 0.0
+            del self._by_rank[bisect_left(self._by_rank, (rank, instance))]
             del self._by_number[bisect_left(self._by_number, instance)]
 
 
@@ -243,7 +244,7 @@ class Capacity(Protocol):
 def found_tokens(work: Work, blocks: int, block_tokens: int) -> int:
     """Tokens of a call's prompt that an instance finds which keeps so many of its first blocks. It
     computes the last token in any case, and with it the block in which that stands."""
-    return min(blocks, max(0, work.total - 1) // block_tokens) * block_tokens
+    return min(blocks, max(0, work.tokens - 1) // block_tokens) * block_tokens
 
 
 def holdable(work: Work, now: float) -> bool:

@@ -52,7 +52,7 @@ def destinations(view: EngineView, work: Work, now: float) -> list[Destination]:
     for i, seen in enumerate(view.instances(now)):
         if seen.usable and i != work.avoid:
             there = found_tokens(work, expected.get(i, 0), view.limits[i].block_tokens)
-            found.append(Destination(i, seen, there, work.total - there))
+            found.append(Destination(i, seen, there, work.tokens - there))
     return found
 
 

@@ -70,7 +70,7 @@ class DualMap(RoutingPolicy):
 
     def _first_s(self, work: Work, to: Destination) -> float:
         profile = self.view.profiles[to.instance]
-        return wait_s(profile, to.seen.pending) + prefill_s(profile, to.missing, work.total)
+        return wait_s(profile, to.seen.pending) + prefill_s(profile, to.missing, work.tokens)
 
 
 def _number(salt: int, prefix: Hashable) -> int:

@@ -18,7 +18,7 @@ class Dynamo(RoutingPolicy):
     def place(self, work: Work, now: float) -> int:
         def cost(to: Destination) -> float:
             block = self.view.limits[to.instance].block_tokens
-            prefill = (to.seen.pending + work.total - to.found) / block
-            return max(prefill, 0.0) + (to.seen.context + work.total) / block
+            prefill = (to.seen.pending + work.tokens - to.found) / block
+            return max(prefill, 0.0) + (to.seen.context + work.tokens) / block
 
         return least(self.view, work, now, cost)

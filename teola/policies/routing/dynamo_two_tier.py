@@ -25,6 +25,6 @@ class DynamoTwoTier(RoutingPolicy):
         calls = [to.calls for to in some]
         even = max(calls) - min(calls) <= 32 or max(calls) <= 1.1 * min(calls)
         most = max(to.found for to in some)
-        if even and most > 0.5 * work.total:
+        if even and most > 0.5 * work.tokens:
             some = [to for to in some if to.found == most]
         return min(some, key=lambda to: to.calls).instance

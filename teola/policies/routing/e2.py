@@ -144,7 +144,7 @@ class E2(RoutingPolicy):
 
     def _choose(self, work: Work, path: list[RadixNode], there: list[int], now: float) -> int:
         kept = [node for node in path if node.cached_on]
-        if 2 * sum(node.length for node in kept) > work.total:
+        if 2 * sum(node.length for node in kept) > work.tokens:
             key = self.key(kept)
             replicas = {i for i, at in [*key.replicas.items()] if self._in_use(key, i, at, now)}
             some = [i for i in there if i in key.cached_on or i in replicas]
@@ -169,8 +169,8 @@ class E2(RoutingPolicy):
             evictions = dict.fromkeys(there, 0.0)
 
         def cost(i: int) -> float:
-            missing = work.total - found(path, i)
-            return self._load(i) + evictions[i] + self._prefill_s(i, missing, work.total)
+            missing = work.tokens - found(path, i)
+            return self._load(i) + evictions[i] + self._prefill_s(i, missing, work.tokens)
 
         costs = {i: cost(i) for i in there}
         self._by = Because.COST, costs
@@ -189,7 +189,7 @@ class E2(RoutingPolicy):
         return prefill_s(self.view.profiles[i], missing, total)
 
     def _eviction_cost(self, work: Work, path: list[RadixNode], i: int) -> float:
-        need = work.total - found(path, i) - (self._capacity[i] - self.tree.used[i])
+        need = work.tokens - found(path, i) - (self._capacity[i] - self.tree.used[i])
         if need <= 0:
             return 0.0
         return self.tree.eviction_cost(
@@ -207,9 +207,9 @@ class E2(RoutingPolicy):
 
     def _commit(self, work: Work, path: list[RadixNode], i: int, now: float) -> None:
         here = found(path, i)
-        seconds = self._prefill_s(i, work.total - here, work.total)
+        seconds = self._prefill_s(i, work.tokens - here, work.tokens)
         leaf, key = (path[-1], majority(path)) if path else (None, None)
-        call = Routed(i, now, seconds, work.total, here, leaf, key)
+        call = Routed(i, now, seconds, work.tokens, here, leaf, key)
         self.tree.use(path, i, now)
         self.tree.trim(i, self._capacity[i])
         self.histories[i].add(call)

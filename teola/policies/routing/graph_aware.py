@@ -135,7 +135,7 @@ class GraphAware(RoutingPolicy):
             if self.explains:
                 self._reason = self._told(at, offers)
         if at >= 0:
-            self.programs.joined(work, at, work.total - offers.missing[at], self._answer, now)
+            self.programs.joined(work, at, work.tokens - offers.missing[at], self._answer, now)
         return at
 
     def why(self, work: Work, at: int, now: float) -> Reason:
@@ -184,12 +184,12 @@ class GraphAware(RoutingPolicy):
     def _count_pushed(self, work: Work, offers: Offers) -> None:
         """To what marginal_cost counts, add what has to be computed again of what programs own, if
         the call pushes it out."""
-        programs, tokens = self.programs, work.total + self._answer
+        programs, tokens = self.programs, work.tokens + self._answer
         for i in compress(range(len(programs.owners)), programs.owners):
             others = programs.owned[i] - programs.owns(work.asker.program, i)
             pushed = min(others + tokens - self._room[i], offers.missing[i])
             if pushed > 0:
-                offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.total)
+                offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.tokens)
 
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
@@ -197,7 +197,7 @@ class GraphAware(RoutingPolicy):
         if not self.home or program is None or program.works or program.at in (best, -1):
             return best
         at = program.at
-        if offers.costs[at] == inf or missing[at] == work.total:
+        if offers.costs[at] == inf or missing[at] == work.tokens:
             return best
         here, other = (wait_s(self.view.profiles[i], offers.seen[i].pending) for i in (at, best))
         again = TWICE * self._prefill_s(work, best, offers)
@@ -207,20 +207,20 @@ class GraphAware(RoutingPolicy):
         return at
 
     def _prefill_s(self, work: Work, i: int, offers: Offers) -> float:
-        return prefill_s(self.view.profiles[i], offers.missing[i], work.total)
+        return prefill_s(self.view.profiles[i], offers.missing[i], work.tokens)
 
     # --- when -------------------------------------------------------------------------------
 
     def _lost(self, work: Work, program: Program, offers: Offers) -> None:
         """What a program that comes back does not find is not its own any more."""
-        found = work.total - offers.missing[program.at]
-        if 2 * found < work.total and offers.costs[program.at] < inf:
+        found = work.tokens - offers.missing[program.at]
+        if 2 * found < work.tokens and offers.costs[program.at] < inf:
             self.programs.lost(work.asker.program, max(0, found - program.common))
 
     def _long(self, work: Work, i: int, offers: Offers) -> bool:
         """Whether a call finds hardly anything, and takes more than a step to compute."""
         missing = offers.missing[i]
-        return missing > self.view.limits[i].max_batch and 2 * missing > work.total
+        return missing > self.view.limits[i].max_batch and 2 * missing > work.tokens
 
     def _open(self, work: Work, i: int, offers: Offers) -> bool:
         """Whether a call that finds hardly anything may go there now."""
@@ -231,7 +231,7 @@ class GraphAware(RoutingPolicy):
         if not self.gate:
             return True
         others = self.programs.claimed[i] - self.programs.claims(work.asker.program, i)
-        return others + work.total + self._answer <= self._room[i]
+        return others + work.tokens + self._answer <= self._room[i]
 
     def _follows(self, work: Work, program: Program, offers: Offers, now: float) -> bool:
         """Whether most of what a call finds nowhere is being computed for one of its program."""
@@ -239,7 +239,7 @@ class GraphAware(RoutingPolicy):
             return False
         kept, limits = self.view.hits(work.keys, now).items(), self.view.limits
         each = (found_tokens(work, blocks, limits[i].block_tokens) for i, blocks in kept)
-        missing = work.total - max(each, default=0)
+        missing = work.tokens - max(each, default=0)
         there = zip(offers.costs, offers.missing, strict=True)
         coming = missing - min(left for cost, left in there if cost < inf)
         return coming > 0 and 2 * coming > missing

@@ -23,7 +23,7 @@ class LLMD(RoutingPolicy):
 
         def cost(to: Destination) -> float:
             queue = (longest - to.seen.waiting) / apart if apart else 1.0
-            return -(3 * to.found / work.total + 2 * (1 - usage(view, to)) + 2 * queue)
+            return -(3 * to.found / work.tokens + 2 * (1 - usage(view, to)) + 2 * queue)
 
         return least(view, work, now, cost)
 

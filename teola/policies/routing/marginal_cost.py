@@ -5,7 +5,9 @@ What a call costs on an instance, in seconds of its profile:
     wait     prompt tokens that are pending there
     stall    its own prefill, less what is found of it, times those whom it holds up: the call, and
              `STALLED` of each that runs or waits there, but no more than `MOST` in all
-    decode   the tokens of its answer, each of which attends to the context of the calls there
+    decode   the tokens of its answer, each of which attends to the context of the calls there, and
+             takes a step; and those that it waits for where all places are taken. The latter
+             two count only where steps are not equally long everywhere
     evict    its own prefill once more for as full as the cache is, times `EVICTED`: what it stores
              drives out as much that others would have found
 
@@ -47,13 +49,15 @@ LAST: Final = 1000
 
 
 class Prices(NamedTuple):
-    """Of one instance. Seconds: of a pending token, a token and a pair of the call's prompt, and a
-    token of context for each that is decoded. blocks: of its cache (0: nobody knows)."""
+    """Of one instance. Seconds: of a pending token, a token and a pair of the call's prompt, a
+    token of context for each that is decoded, and a step that decodes. blocks: of its cache (0:
+    nobody knows)."""
 
     pending_s: float
     token_s: float
     pair_s: float
     context_s: float
+    step_s: float
     blocks: int
 
     @classmethod
@@ -65,6 +69,7 @@ class Prices(NamedTuple):
             step.base_s / profile.max_batch + step.per_token_s,
             step.per_pair_s,
             step.per_context_s,
+            step.base_s + step.per_sequence_s,
             limits.kv_blocks or 0,
         )
 
@@ -121,23 +126,27 @@ class MarginalCost(RoutingPolicy):
 
     def __init__(self) -> None:
         self.answer, self._answers = ANSWER, 0
-        self._profile: EngineProfile | None = None
+        self._profiles: list[EngineProfile] = []
         self._prices: list[Prices] = []
         self._kinds: list[Prices] = []
         """Those that differ."""
         self._kind: list[int] = []
         """By instance, which of these are its own."""
+        self._steps_s: list[float] = []
+        """Of each instance, unless all are alike."""
         self._standings = Standings(())
 
     def _priced(self) -> list[Prices]:
         """Of each instance. Where times are learned, profiles are others whenever that changes."""
-        profiles, limits = self.view.profiles, self.view.limits
-        if profiles and profiles[0] is not self._profile:
-            self._profile = profiles[0]
+        profiles, limits, known = self.view.profiles, self.view.limits, self._profiles
+        if len(known) != len(profiles) or any(map(is_not, profiles, known)):
+            self._profiles = [*profiles]
             pairs = zip(profiles, limits, strict=True)
             self._prices = [Prices.of(profile, one) for profile, one in pairs]
             self._kinds = [*dict.fromkeys(self._prices)]
             self._kind = [self._kinds.index(prices) for prices in self._prices]
+            steps_s = [prices.step_s for prices in self._prices]
+            self._steps_s = steps_s if len(set(steps_s)) > 1 else []
             self._standings = Standings(self._prices)
         return self._prices
 
@@ -153,7 +162,7 @@ class MarginalCost(RoutingPolicy):
     def offers(self, work: Work, now: float) -> Offers:
         """What a call that is bound nowhere would meet."""
         view, prices, standings, kinds = self.view, self._priced(), self._standings, self._kinds
-        instances, total = view.instances(now), work.total
+        instances, total = view.instances(now), work.tokens
         standings.renew(instances)
         whole_s = [kind.prefill_s(total, total) for kind in kinds]
         decode_s = [self.answer * kind.context_s for kind in kinds]
@@ -165,9 +174,21 @@ class MarginalCost(RoutingPolicy):
         first_s = map(add, standings.wait_s, map(mul, standings.weight, prefill_s))
         answer_s = map(mul, map(decode_s.__getitem__, self._kind), standings.context)
         costs = [*map(add, first_s, answer_s)]
+        if self._steps_s:
+            costs = [*map(add, costs, self._decode_s(instances))]
         if work.avoid >= 0:
             costs[work.avoid] = inf
         return Offers(costs, missing, instances)
+
+    def _decode_s(self, instances: Sequence[InstanceView]) -> list[float]:
+        """Of each instance, how long a mean answer takes there, with those that it waits for where
+        all places are taken."""
+        found = []
+        for seen, step_s, limits in zip(instances, self._steps_s, self.view.limits, strict=True):
+            places = limits.max_sequences
+            rounds = 1 + max(0, seen.running + seen.waiting + 1 - places) / places
+            found.append(self.answer * step_s * rounds)
+        return found
 
     def observe(self, event: Happening, now: float) -> None:
         if isinstance(event, Finished) and event.generated:

@@ -19,6 +19,6 @@ class Mooncake(RoutingPolicy):
     def place(self, work: Work, now: float) -> int:
         def first_s(to: Destination) -> float:
             profile = self.view.profiles[to.instance]
-            return wait_s(profile, to.seen.pending) + prefill_s(profile, to.missing, work.total)
+            return wait_s(profile, to.seen.pending) + prefill_s(profile, to.missing, work.tokens)
 
         return least(self.view, work, now, first_s)

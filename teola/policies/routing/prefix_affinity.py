@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import ANY, RoutingPolicy, found_tokens
-from teola.policies.routing.destinations import Destination, compared, destinations
+from teola.policies.routing.destinations import Destination, compared, destinations, wait_s
 from teola.policies.work import Work
 
 
@@ -31,14 +31,18 @@ class PrefixAffinity(RoutingPolicy):
             if not seen.usable or i == work.avoid:
                 continue
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            before = seen.pending + work.total - kept
+            before = seen.pending + work.tokens - kept
             if before * token_s[i] < least:
                 best, least = i, before * token_s[i]
         return best
 
     def _token_s(self) -> list[float]:
         """Of each instance; empty where one is not known."""
-        times = [profile.step.per_token_s for profile in self.view.profiles]
+        profiles = [*self.view.profiles]
+        times = [profile.step.per_token_s for profile in profiles]
+        if any(profile is not profiles[0] for profile in profiles):
+            # what was learned may be without this term, or have it on some of them only
+            times = [wait_s(profile, 1) if profile.timed else 0.0 for profile in profiles]
         return times if all(times) else []
 
     def why(self, work: Work, at: int, now: float) -> Reason:
@@ -47,7 +51,7 @@ class PrefixAffinity(RoutingPolicy):
         def before(to: Destination) -> float:
             i = to.instance
             kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            tokens = to.seen.pending + work.total - kept
+            tokens = to.seen.pending + work.tokens - kept
             return tokens * token_s[i] if token_s else tokens
 
         figures = {to.instance: before(to) for to in destinations(self.view, work, now)}

@@ -23,6 +23,6 @@ class ProductionStack(RoutingPolicy):
         mean = fmean([to.calls for to in destinations(view, work, now)] or [0])
 
         def cost(to: Destination) -> float:
-            return (to.calls - mean) / max(1.0, mean) - to.found / work.total
+            return (to.calls - mean) / max(1.0, mean) - to.found / work.tokens
 
         return least(view, work, now, cost)

@@ -96,7 +96,7 @@ class Programs:
             program.begun.add(key)
             program.calls += 1
             self._back(program, now)
-        tokens = max(0, work.total + answer - program.common)
+        tokens = max(0, work.tokens + answer - program.common)
         tokens = max(program.tokens, tokens) if program.at == i else tokens
         self._owns(program, i, tokens)
         program.category = work.asker.app, work.spec.component
@@ -128,7 +128,7 @@ class Programs:
         program.works.discard(key)
         program.begun.discard(key)
         if generated is not None:
-            self._owns(program, program.at, max(0, work.total + generated - program.common))
+            self._owns(program, program.at, max(0, work.tokens + generated - program.common))
         if not program.works:
             program.since, program.reason = now, ""
             self._waited_for(program)

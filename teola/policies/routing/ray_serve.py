@@ -18,7 +18,7 @@ class RayServe(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         def cost(to: Destination) -> tuple[float, float]:
-            counts = to.found >= 0.1 * work.total
+            counts = to.found >= 0.1 * work.tokens
             return (-to.found if counts else 0), to.seen.kept
 
         return least(self.view, work, now, cost)

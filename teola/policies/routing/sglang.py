@@ -42,4 +42,4 @@ class SGLang(RoutingPolicy):
 def _by_content(work: Work, some: Sequence[Destination]) -> bool:
     calls = [to.calls for to in some]
     even = max(calls) - min(calls) <= 64 or max(calls) <= 1.5 * min(calls)
-    return even and max(to.found for to in some) > 0.3 * work.total
+    return even and max(to.found for to in some) > 0.3 * work.tokens

@@ -18,7 +18,7 @@ from teola.query.journal import statements
 from teola.query.journal.journal import LOOK, PIECE_S, store
 from teola.query.journal.lost import Answered, JournalLost, JournalUnreadable
 from teola.query.journal.patience import Patience
-from teola.query.journal.rows import Taken
+from teola.query.journal.query_rows import Taken
 from teola.query.journal.sealing import QuerySeal, request_place
 from teola.query.journal.statements import CHANNEL
 from teola.runtime.live.people import chosen

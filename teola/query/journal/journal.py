@@ -31,7 +31,7 @@ from teola.errors import InputError
 from teola.query.journal import statements
 from teola.query.journal.lost import AWAY, UNREADABLE, JournalLost, JournalUnreadable
 from teola.query.journal.patience import Patience
-from teola.query.journal.rows import Asked, Ended, Kept, Taken
+from teola.query.journal.query_rows import Asked, Ended, Kept, Taken
 from teola.query.journal.sealing import QuerySeal, Seal, request_place
 from teola.runtime.observe.noting import note
 from teola.runtime.runtime import Runtime

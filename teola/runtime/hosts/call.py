@@ -34,6 +34,10 @@ class Listener(NamedTuple):
     ends: the text did not end as it should: `length` (it had all the tokens that it may have),
     `refusal` (it says why there is no answer), or `empty`.
     item: an item of the list that it writes is complete; None if nobody wants to know.
+    over: the stream has ended, well or not: how many characters came, and the usage as far as its
+    engine told it.
+    finished: why the text ended, in the engine's word.
+    again: an empty text is a failure, because there is another try for that.
     """
 
     first: Callable[[], None]
@@ -41,6 +45,9 @@ class Listener(NamedTuple):
     token: Callable[[str], None] | None
     ends: Callable[[str], None] = lambda end: None
     item: Callable[[Any], None] | None = None
+    over: Callable[[int, Usage], None] = lambda characters, usage: None
+    finished: Callable[[str], None] = lambda reason: None
+    again: bool = False
 
 
 async def run_call(
@@ -61,32 +68,39 @@ async def run_call(
     for params in output.params:
         if held_to := params.check or params.schema:
             prepare(held_to)
-    async with stream_of(model, call) as stream:
-        async for delta in stream:
-            if not isinstance(delta, Delta):
-                raise no_delta(model.spec.name, delta)
-            if not started:
-                started = True
-                listener.first()
-            if delta.text:
-                if listener.token:
-                    listener.token(delta.text)
-                for at in range(0, len(delta.text), PIECE):
-                    if at:  # parsers read character by character, and this is an event loop
-                        await asyncio.sleep(0)
-                    output.feed(delta.text[at : at + PIECE])
-            if delta.usage:
-                usage = delta.usage
-            if delta.finish_reason in ("length", "refusal"):
-                output.cut = delta.finish_reason == "length"
-                listener.ends(delta.finish_reason)
-                told = True
-            if output.complete and not text_wanted:
-                break
+    try:
+        async with stream_of(model, call) as stream:
+            async for delta in stream:
+                if not isinstance(delta, Delta):
+                    raise no_delta(model.spec.name, delta)
+                if not started:
+                    started = True
+                    listener.first()
+                if delta.usage:
+                    usage = delta.usage
+                if delta.text:
+                    if listener.token:
+                        listener.token(delta.text)
+                    for at in range(0, len(delta.text), PIECE):
+                        if at:  # parsers read character by character, and this is an event loop
+                            await asyncio.sleep(0)
+                        output.feed(delta.text[at : at + PIECE])
+                if delta.finish_reason:
+                    listener.finished(delta.finish_reason)
+                if delta.finish_reason in ("length", "refusal"):
+                    output.cut = delta.finish_reason == "length"
+                    listener.ends(delta.finish_reason)
+                    told = True
+                if output.complete and not text_wanted:
+                    break
+    finally:
+        listener.over(sum(map(len, output.text)), usage)
     if not started:
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()
     if text_wanted and not told and output.blank:
+        if listener.again:
+            raise OutputError("the answer is empty", retryable=True)
         listener.ends("empty")
     output.close()
     return usage

@@ -187,8 +187,13 @@ class Controls:
         self._driver.settle(query, i, {"sequence": handle}, now)
 
     def _call(self, query: LiveQuery, head: int, step: Mapping[str, Any], now: float) -> None:
+        end = step.get("end", "length" if step.get("cut") else "")
+        self.answer(query, head, step["text"], end, now)
+
+    def answer(self, query: LiveQuery, head: int, text: str, end: str, now: float) -> None:
+        """The call that `head` leads gives this text, which is known, and ends as `end` says."""
         driver, plan = self._driver, query.plan
-        if end := step.get("end", "length" if step.get("cut") else ""):
+        if end:
             query.ends[head] = end
         driver.settle(query, head, {"sequence": True}, now)
         members = plan.members[head]
@@ -208,8 +213,8 @@ class Controls:
         output = CallOutput([plan.primitives[m] for m in members], deliver, heard)
         output.cut = end == "length"
         if query.streams and any(map(query.run.answers, members)):
-            query.tell_written(plan.primitives[members[0]], step["text"])
-        output.feed(step["text"])
+            query.tell_written(plan.primitives[members[0]], text)
+        output.feed(text)
         output.close()
 
     def _step(self, query: LiveQuery, i: int, steps: Steps, now: float) -> None:

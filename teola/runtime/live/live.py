@@ -11,27 +11,32 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Final, cast
+from math import inf
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from teola.engine import EngineResult, QueryContext, Request
 from teola.errors import QueryCancelled, TeolaError
-from teola.graph import Growth
+from teola.graph import DecodeParams, Growth
 from teola.learning import Learner
 from teola.policies.asker import Asker
-from teola.policies.work import Size, Work
+from teola.policies.ledger import Reservation
+from teola.policies.work import Size, Work, WorkKey
+from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver
 from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.accounts import AccountWatch
 from teola.runtime.live.batch import GONE, as_retryable, results_of
-from teola.runtime.live.call import LiveCall, call_of
+from teola.runtime.live.call import LiveCall, Lives, call_of, own_copy
 from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
+from teola.runtime.live.equal_work import EqualWork
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.outcomes import keeps, outcome_of, results_kept
+from teola.runtime.live.paying import Paying, whole_prompt
 from teola.runtime.live.people import People
 from teola.runtime.live.prefixes import PrefixWatch
 from teola.runtime.live.query import (
@@ -44,25 +49,32 @@ from teola.runtime.live.query import (
     part_of,
     query_of,
 )
+from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.observe.trace import Trace
 from teola.runtime.outputs import NOTHING, misnumbered
+from teola.runtime.rows import Row, RowsEnd
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
     CallEnded,
     Cancelled,
     Cause,
+    DeadlineMoved,
     DeadlineReached,
     Dispatch,
     Finish,
     InstanceDraining,
     InstanceWaits,
+    Joined,
     Measure,
     Outcome,
     QueueEvent,
+    RowsOver,
     SetTimer,
+    Sized,
     State,
     Timer,
 )
@@ -73,6 +85,25 @@ log = logging.getLogger(__name__)
 ON_ITS_OWN: Final = Terms()
 ROUNDS, ROUNDS_S = 64, 0.002
 """Scheduling rounds in one turn of the loop, which others wait for."""
+
+
+class Listens(Protocol):
+    """Hears of queries."""
+
+    def began(self, id: str, asker: Asker, now: float) -> None:
+        """One was admitted."""
+
+    def ended(self, id: str, trace: Trace, well: bool, now: float) -> None:
+        """One has ended, with an answer or without."""
+
+
+class Landed(NamedTuple):
+    """Items lo to hi of a work have come back."""
+
+    work: Work
+    lo: int
+    hi: int
+    result: EngineResult
 
 
 class Live(Driver[LiveQuery]):
@@ -93,12 +124,24 @@ class Live(Driver[LiveQuery]):
         self._memory = MemoryWatch(loop, self.post)
         self.prefixes = PrefixWatch(loop, self.post)
         self.accounts = AccountWatch(loop, self.post)
-        self._sizing = Sizing(loop, self.hosts, self._inbox.append, self.wake)
+        self.paying = Paying(self.hosts, self.billing)
+        self._sizing = Sizing(loop, self.hosts, self._was_sized, self.wake)
         self.sequences = KeptSequences()
         self.asking: set[People] = set()
         """Those who have been asked something."""
+        self.equal = EqualWork()
+        self._joinable: dict[WorkKey, LiveCall] = {}
+        """Calls under way that equal ones may join."""
+        self._landed: dict[tuple[str, int], list[Landed]] = {}
+        """Slices of works that others may follow which have come back, by engine and batch, until
+        the core knows."""
+        self._lives = Lives(self.post, loop.time, self._wrote)
+        self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
         self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.listeners: list[Listens] = []
+        """Who hears which queries come and end, besides those inside others."""
+        self.asked_rows = SentRows(self)
 
     # --- queries --------------------------------------------------------------------------
 
@@ -124,6 +167,9 @@ class Live(Driver[LiveQuery]):
             query.late = partial(self._late, id, DeadlineReached())
             query.timer = self.loop.call_at(context.deadline, query.late)
         self.outermost += not terms.depth
+        if not terms.depth:
+            for listener in self.listeners:
+                listener.began(id, asker, self.loop.time())
         self._enter(query)
         self.begin(query, self.loop.time())
         self.wake()
@@ -133,13 +179,30 @@ class Live(Driver[LiveQuery]):
             self._late(id, Cancelled())
             raise
 
+    async def ask_rows(self, asked: LiveRows) -> RowsEnd:
+        """Ask rows to their end, as far as answers were given. Cancelling this cancels them."""
+        self.outermost += 1
+        if asked.deadline < inf:
+            asked.timer = self.loop.call_at(asked.deadline, self._late, asked.id, DeadlineReached())
+        self.begin_rows(asked, self.loop.time())
+        self.wake()
+        try:
+            return await asked.done
+        except asyncio.CancelledError:
+            self._late(asked.id, Cancelled())
+            raise
+
+    def cancel_rows(self, id: str) -> None:
+        """Nobody wants these rows any more."""
+        self._late(id, Cancelled())
+
     @property
     def busy(self) -> int:
         """Queries in flight that are in no other and do not wait for people."""
         return self.outermost - sum(people.waits for people in self.asking)
 
     def _late(self, id: str, event: Cancelled | DeadlineReached) -> None:
-        if id in self.queries:
+        if id in self.queries or id in self.rows:
             self.end(id, event, self.loop.time())
             self.wake()
 
@@ -149,6 +212,13 @@ class Live(Driver[LiveQuery]):
         for id in runs:
             if (query := self.queries.get(id)) is not None:
                 self._break(_outermost(query), error, now)
+            elif (asked := self.rows.pop(id, None)) is not None:
+                asked.run.state = State.FAILED
+                self._perform(self.core.drop(id, now), now)
+                finish = Finish(id, State.FAILED, Cause(error), ())
+                asked.finished(finish, now)
+                self.rows_ended(asked, finish, now)
+                self.wake()
 
     def _break(self, query: LiveQuery, error: Exception, now: float) -> None:
         """End a query and its parts, of which nothing is certain any more."""
@@ -159,6 +229,7 @@ class Live(Driver[LiveQuery]):
             del self.queries[part.id]
             part.run.state = State.FAILED
             self._perform(self.core.drop(part.id, now), now)
+            self.billing.over(part.id, len(part.plan))
             part.left_alone()
             part.trace.finish(State.FAILED.value, now)
             part.store.close()
@@ -167,7 +238,7 @@ class Live(Driver[LiveQuery]):
         self.wake()
 
     def growth(self, query: LiveQuery, i: int) -> Growth:
-        return growth_of(query, i, self.hosts)
+        return growth_of(query, i, self.hosts, self.paying.dearest)
 
     def made_part(
         self, around: LiveQuery, id: str, plan: Plan, place: Place, now: float
@@ -178,16 +249,24 @@ class Live(Driver[LiveQuery]):
         return query
 
     def _enter(self, query: LiveQuery) -> None:
+        query.postponed = self._postponed
         recalling(query)
         if query.terms.people is not None:
             query.terms.people.queries.add(query)
+
+    def _postponed(self, query: LiveQuery, by_s: float) -> None:
+        self.tell(query.id, DeadlineMoved(by_s), self.loop.time())
 
     def unask(self, query: LiveQuery, i: int) -> None:
         if query.terms.people is not None:
             query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
-        self.outermost -= query.place is None and not query.terms.depth
+        if query.place is None and not query.terms.depth:
+            self.outermost -= 1
+            well = command.state in (State.OK, State.PARTIAL)
+            for listener in self.listeners:
+                listener.ended(query.id, query.trace, well, now)
         query.left_alone()
         if query.terms.people is not None:
             query.terms.people.left(query)
@@ -198,6 +277,7 @@ class Live(Driver[LiveQuery]):
         if command.state is State.OK and query.place is None:
             query.tell_whole(outputs)
         query.trace.ends = query.answer_ends()
+        query.trace.finish_reasons = query.finish_reasons()
         if command.state is not State.OK:
             for i in query.trace.open:
                 query.store.keep_pieces(i)
@@ -228,6 +308,7 @@ class Live(Driver[LiveQuery]):
     async def stop(self) -> None:
         """Stop all work that was dispatched, when no query wants it any more."""
         tasks = [*self._tasks.values(), *self._batches.values(), *self._memory.tasks()]
+        tasks += self.asked_rows.tasks()
         tasks += self.prefixes.tasks()
         for task in tasks:
             task.cancel()
@@ -242,8 +323,21 @@ class Live(Driver[LiveQuery]):
         if self._tasks or self._batches or self._scheduled:
             self.wake()
         else:
+            self.turn()
+
+    def turn(self) -> None:
+        """Handle what has come in, now, unless that is to be soon anyway."""
+        if not self._scheduled:
             self._scheduled = True
             self._drain()
+
+    def context(self) -> Context:
+        """What a task is to be entered in; a copy."""
+        return self._context.copy()
+
+    def came(self, event: QueueEvent) -> None:
+        """Something has come in, for the next turn of the main loop."""
+        self._inbox.append(event)
 
     def wake(self) -> None:
         if not self._scheduled:
@@ -253,7 +347,14 @@ class Live(Driver[LiveQuery]):
     def receive(self, now: float) -> None:
         inbox, handle = self._inbox, self.handle
         while inbox:
-            handle(inbox.popleft(), now)
+            event = inbox.popleft()
+            handle(event, now)
+            if self._joinable and type(event) is CallEnded:
+                call = self._joinable.get((event.run, event.primitive))
+                if call is not None and call.batch == event.batch:
+                    del self._joinable[event.run, event.primitive]
+            elif self._landed and type(event) is BatchCompleted:
+                self._landed.pop((event.engine, event.batch), None)
 
     def _drain(self) -> None:
         """The main loop, until nothing has come in. What was dispatched may have ended at once, and
@@ -289,8 +390,12 @@ class Live(Driver[LiveQuery]):
         if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
-            for work, _, _ in slices:
-                self._abortable(work, command.batch, self._call(host, command, work))
+            for one in slices:
+                work = one.work
+                if work.row_tokens:
+                    self.asked_rows.begin(host, command, one)
+                else:
+                    self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
             self._abortable(slices[0].work, command.batch, self._batch(host, command))
         else:
@@ -333,13 +438,63 @@ class Live(Driver[LiveQuery]):
         told = caller is not None and caller.told
         queries, now = self.queries, self.loop.time()
         outcomes = [
-            outcome_of(queries.get(work.run), work, lo, hi, result, told, now)
+            outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
+            if work.same is None
+            else self._outcome_for_all(command.engine, command.batch, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
         ]
         first = slices[0].work
         self._tasks.pop((first.run, first.primitive, command.batch), None)
         self._batches.pop((command.engine, command.batch), None)
         self.post(BatchCompleted(command.engine, command.batch, outcomes))
+
+    def _outcome_for_all(
+        self,
+        engine: str,
+        batch: int,
+        work: Work,
+        lo: int,
+        hi: int,
+        result: EngineResult | Exception,
+        now: float,
+    ) -> Outcome:
+        """What has become of a slice that is done for several queries, each of which keeps it; who
+        follows between now and the core's knowing is told by `joined`."""
+        query, total = self.queries.get(work.run), work.total
+        followers = self.core.queues[engine].followers.of(work)
+        if query is not None or isinstance(result, Exception) or not followers:
+            outcome = outcome_of(query, work.primitive, total, lo, hi, result, False, now)
+            if isinstance(outcome, Cause):
+                return outcome
+        else:
+            outcome = {}
+        if not isinstance(result, Exception):
+            landed = self._landed.setdefault((engine, batch), [])
+            landed.append(Landed(work, lo, hi, result))
+        for follower in followers:
+            one, i = self.queries.get(follower.run), follower.primitive
+            if one is not None and not isinstance(result, Exception):
+                mine = own_copy(result)
+                told = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
+                outcome = outcome or told
+        return outcome
+
+    def joined(self, command: Joined, now: float) -> None:
+        query, i = self.queries.get(command.run), command.primitive
+        if query is None:
+            return
+        if query.plan.members[i]:
+            self.billing.dropped(query.id, i)
+            call = self._joinable.get(command.leader)
+            if call is not None:  # else it did not begin, and will be made for the follower
+                call.join(query, i, self._at_once)
+            self.wake()
+            return
+        for landed in self._landed.values():
+            for work, lo, hi, result in landed:
+                if (work.run, work.primitive) == command.leader:
+                    mine = own_copy(result)
+                    outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
@@ -367,12 +522,69 @@ class Live(Driver[LiveQuery]):
         return Request(p.op, p.params, inputs, query.context, key, keep)
 
     def _measure(self, run: str, i: int) -> int | Size | None:
-        spec = self.queries[run].plan.specs[i]
-        later = self._sizing.takes(spec, self.core.queues[spec.engine].placing.by_keys)
+        query = self.queries[run]
+        spec = query.plan.specs[i]
+        same = self.equal.of(query, i)
+        if same is not None:
+            return self._measure_equal(query, i, same)
+        exactly = query.run.asker.budget is not None
+        exactly = exactly or self.core.queues[spec.engine].placing.by_keys
+        later = self._sizing.takes(spec, exactly)
         return None if later else super()._measure(run, i)
 
+    def _measure_equal(self, query: LiveQuery, i: int, same: bytes) -> int | Size | None:
+        """The size of a primitive that may be equal to another one."""
+        spec = query.plan.specs[i]
+        queue = self.core.queues[spec.engine]
+        if not query.plan.members[i]:
+            return Size(query.store.items(i), (), same)
+        if (answer := self.equal.find(query, same, self.loop.time())) is not None:
+            query.answers[i] = answer
+            return None
+        if queue.followers.leader(same) is not None:
+            return Size(query.prompt_tokens(i), (), same)
+        exactly = query.run.asker.budget is not None or queue.placing.by_keys
+        if self._sizing.takes(spec, exactly):
+            query.same[i] = same
+            return None
+        size = Driver._measure(self, query.id, i)
+        if type(size) is not int or self._is_lowered(query, i):
+            return size
+        return Size(size, (), same)
+
+    def admitted(self, query: LiveQuery, i: int, size: Size) -> bool:
+        whole_prompt(query, i)  # what it reads may be gone when it is wanted
+        call = self.paying.billed(query, i, size)
+        return call is None or self.billing.admitted(call)
+
+    def sized(self, event: Sized) -> None:
+        self._inbox.append(event)
+        self.wake()
+
+    def _was_sized(self, event: Sized) -> None:
+        """A prompt is measured; if its query has a budget, it may have to wait for that."""
+        query = self.queries.get(event.run)
+        if query is not None and (same := query.same.pop(event.primitive, None)) is not None:
+            event.size = event.size._replace(same=same)
+        bounded = query is not None and query.run.asker.budget is not None
+        if query is not None and bounded and not self.admitted(query, event.primitive, event.size):
+            self.billing.parked(event.run, event.primitive)
+        else:
+            equal = query is not None and event.size.same is not None
+            if query is not None and equal and self._is_lowered(query, event.primitive):
+                event.size = event.size._replace(same=None)
+            self._inbox.append(event)
+
+    def _is_lowered(self, query: LiveQuery, i: int) -> bool:
+        return self.billing.lowered(query.id, i, _asks_for(query, i))
+
     def measure(self, command: Measure, now: float) -> None:
-        self._sizing.measure(self.queries[command.run], command.primitive)
+        query, i = self.queries[command.run], command.primitive
+        if i in query.answers:
+            engine = query.plan.specs[i].engine
+            self.sized(Sized(engine, query.id, i, Size(0), known=True))
+        else:
+            self._sizing.measure(query, i)
 
     # --- what it does itself ----------------------------------------------------------------
 
@@ -385,10 +597,31 @@ class Live(Driver[LiveQuery]):
         self._controls.ask(query, i, now)
 
     def recall(self, query: LiveQuery, i: int, now: float) -> None:
-        self._controls.recall(query, i, now)
+        answer = query.answers.pop(i, None)
+        if answer is None:
+            self.paying.recalled(query, i)
+            self._controls.recall(query, i, now)
+            return
+        query.trace.shares(i)
+        self._controls.answer(query, i, answer.text, answer.end, now)
 
     def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
         return self._controls.keeps_first(query, i, result)
+
+    # --- rows -----------------------------------------------------------------------------
+
+    def want(self, asked: AskedRows[Row], now: float) -> None:
+        self.asked_rows.want(cast("LiveRows", asked))
+
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        self.asked_rows.abort(command)
+
+    def rows_over(self, asked: AskedRows[Row], command: RowsOver, now: float) -> None:
+        cast("LiveRows", asked).give(command)
+
+    def rows_ended(self, asked: AskedRows[Row], command: Finish, now: float) -> None:
+        self.outermost -= 1
+        cast("LiveRows", asked).end(now)
 
     # --- LLM calls --------------------------------------------------------------------------
 
@@ -398,23 +631,41 @@ class Live(Driver[LiveQuery]):
             self._end(command, work, Cause(GONE))
             return
         calling.set(None)
+        place = command.engine, command.instance
         query.watch(i, work.total, "started")
-        generated = LiveCall(command, query, i, self.post, self.loop.time, self._wrote)
+        key, same = (work.run, i), work.same
+        generated = LiveCall(command, query, i, self._lives, shared=same is not None)
+        if same is not None:
+            self._joinable[key] = generated
+            for follower in self.core.queues[command.engine].followers.of(work):
+                if (other := self.queries.get(follower.run)) is not None:
+                    self.billing.dropped(follower.run, follower.primitive)
+                    generated.join(other, follower.primitive, self._at_once)
         outcome: Outcome = {}
+        made: Reservation | None = None
         try:
+            most = None
+            if query.run.asker.budget is not None and work.spec.members:
+                made = self.paying.begins(query, i)
+                most = made.answer_tokens
             reads = self.reads(query, i) if host.looks_ahead else ()
-            call = call_of(query, i, host.instance, work.priority, reads)
+            call = call_of(query, i, host.instance, work.priority, reads, most)
             if (kept := query.store.kept) is not None:
                 kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
+                    self.paying.settled(query, i, generated, place, made)
+                    if isinstance(same, bytes) and (most is None or most >= _asks_for(query, i)):
+                        self.equal.keep(query, same, *generated.answer, self.loop.time())
                 else:
                     outcome = await self.sequences.prefill(host, query, i, call)
                     query.trace.ended(i, 0, self.loop.time())
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            self.paying.failed(query, i, generated, place, made, error)
             outcome = query.failed(i, 0, QueryCancelled("aborted"), self.loop.time())
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            self.paying.failed(query, i, generated, place, made, error)
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
             outcome = query.failed(i, 0, error, self.loop.time(), again=again)
         else:
@@ -430,6 +681,13 @@ class Live(Driver[LiveQuery]):
         run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
         self.post(CallEnded(sent.engine, batch, run, i, outcome, *told))
+
+
+def _asks_for(query: LiveQuery, i: int) -> int:
+    """Tokens that the call which primitive `i` leads may write by itself."""
+    decode = query.plan.primitives[query.plan.members[i][0]].params
+    assert isinstance(decode, DecodeParams)
+    return decode.max_tokens
 
 
 def _outermost(query: LiveQuery) -> LiveQuery:

@@ -20,6 +20,7 @@ from teola.engine import QueryContext
 from teola.errors import InputError, Overloaded, QueryCancelled
 from teola.graph import Spends
 from teola.run_secrets import OF_NONE, Secrets
+from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.people import People
 from teola.runtime.live.steps import Steps
 from teola.runtime.observe.kept_values import ValueRoom
@@ -51,26 +52,31 @@ class Terms:
     runtime: where it runs; None: nowhere that they could run as well.
     most_primitives: size that its p-graph may have.
     most_bytes: size of what its engines compute for it that may be held at once.
-    most_parts, most_tokens: that it may grow, and that its calls may take.
+    most_parts: that it may grow.
     depth: number of queries around it.
     people: who is asked what it asks.
     steps: what has been done of it before, and is not to be done again.
     secrets: that its tools may know by name.
     spender: the agent that called it, if one did.
     values: how much is kept of its values for people (None: nothing).
+    around: the run of the query around it.
+    answers: of its calls of LLMs, for equal ones (None: they are not kept).
+    shares_s: for how long other queries of the tenant may have them (0: they may not).
     """
 
     runtime: RuntimeLike | None = None
     most_primitives: float = inf
     most_bytes: float = inf
     most_parts: float = MOST_PARTS
-    most_tokens: float = inf
     depth: int = 0
     people: People | None = None
     steps: Steps | None = None
     secrets: Secrets = OF_NONE
     spender: Spender | None = None
     values: ValueRoom | None = None
+    around: GraphRun | None = None
+    answers: KeptAnswers | None = None
+    shares_s: float = 0.0
 
 
 class Around(Protocol):

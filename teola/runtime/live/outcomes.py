@@ -19,16 +19,17 @@ from teola.schedule.events import Cause, Outcome
 
 def outcome_of(
     query: LiveQuery | None,
-    work: Work,
+    i: int,
+    total: int,
     lo: int,
     hi: int,
     result: EngineResult | Exception,
     told: bool,
     now: float,
+    state: str = "done",
 ) -> Outcome:
-    """What has become of a slice of `query` (None: it has ended). told: some of its text has left
-    for the client."""
-    i = work.primitive
+    """What has become of a slice of primitive `i` of `query` (None: it has ended), which has
+    `total` items. told: some of its text has left for the client. state: see Span."""
     if query is None:
         refused = refusal_of(result) if isinstance(result, Exception) else None
         return Cause(result, refused=refused) if isinstance(result, Exception) else {}
@@ -41,14 +42,14 @@ def outcome_of(
             items = query.store.given(i) if whole else hi - lo
             result = misshapen(p, items, result, shown) or result
         if not isinstance(result, Exception):
-            counts = query.store.put_slice(i, lo, hi, work.total, result)
+            counts = query.store.put_slice(i, lo, hi, total, result)
     except Exception as error:  # noqa: BLE001 - the values are an engine's: anything may be in them
         result = error
     if isinstance(result, Exception):
         return query.failed(i, lo, result, now, again=not told and may_try_again(p, result))
     if query.tally.held_bytes > query.tally.bytes:
         return query.failed(i, lo, too_much(query.tally.bytes), now)
-    query.trace.ended(i, lo, now)
+    query.trace.ended(i, lo, now, state)
     if query.watcher:
         query.watch(i, hi - lo, "finished")
     return counts

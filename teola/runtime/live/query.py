@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
@@ -20,17 +20,22 @@ from teola.graph import (
     NamesCounter,
     Op,
     Primitive,
+    Ref,
     Spends,
     ToolStep,
 )
 from teola.graph.ops import DECODES
 from teola.policies.asker import Asker
+from teola.policies.ledger import Reservation
+from teola.price import FREE, Price
 from teola.runtime.driver import Query
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import refusal_of
+from teola.runtime.live.kept_answers import KeptAnswer
 from teola.runtime.live.nesting import Caller, Spender, Terms
+from teola.runtime.live.purse import Purse
 from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -80,9 +85,12 @@ class LiveQuery(Query):
     """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
     what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
     tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. asking: what people are asked, by the primitive that asks. ends: how calls have
-    ended, by the primitive that leads them, where not as they should (see Trace.ends). done: None
-    of a part, whose end is told to what it is a part of."""
+    measured. estimated: of their own parts, of the other prompts, where it has a budget. same: of
+    calls that are being measured, by what they are equal. answers: of calls that equal ones have
+    had before. asking:
+    what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
+    that leads them, where not as they should (see Trace.ends). finishes: why their texts ended, in
+    the words of their engines. done: None of a part, whose end is told to what it is a part of."""
 
     def __init__(
         self,
@@ -106,9 +114,14 @@ class LiveQuery(Query):
         self.context, self.done, self.watcher = context, done, watcher
         self.timer: asyncio.TimerHandle | None = None
         self.late: Callable[[], None] | None = None
+        self.postponed: Callable[[LiveQuery, float], None] = _unheard
         self.streams, self.streamed = streams and watcher is not None, False
         self.ends: dict[int, str] = {}
+        self.finishes: dict[int, str] = {}
         self.tokens: dict[int, int] = {}
+        self.estimated: dict[int, int] = {}
+        self.same: dict[int, bytes] = {}
+        self.answers: dict[int, KeptAnswer] = {}
 
     @property
     def spender(self) -> Spender | None:
@@ -121,6 +134,14 @@ class LiveQuery(Query):
             query = cast("LiveQuery", place.growing.query)
         return query.terms.spender
 
+    def kept_for_answer(self) -> Reservation | None:
+        """What its agent has kept of the budget for the answer that this part of it gives."""
+        place = self.place
+        if place is None or not place.grow.last or place.growing.spends is None:
+            return None
+        purse = place.growing.spends.purse
+        return purse.taken() if isinstance(purse, Purse) else None
+
     def stand_still(self) -> None:
         """Its deadline does not come while it waits for people."""
         if self.timer is not None:
@@ -129,6 +150,7 @@ class LiveQuery(Query):
     def postpone(self, by_s: float) -> None:
         """Its deadline is so much later."""
         self.context = replace(self.context, deadline=self.context.deadline + by_s)
+        self.postponed(self, by_s)
         if self.timer is not None and self.late is not None:
             self.timer = asyncio.get_running_loop().call_at(self.context.deadline, self.late)
 
@@ -202,16 +224,30 @@ class LiveQuery(Query):
         if not self.ends and not self.grown_ends:
             return frozenset()
         found = set[str]()
-        for i in self._wrote():
+        for i in self._wrote(self.plan.graph.outputs.values()):
             found |= self.grown_ends.get(i, frozenset())
             if (end := self.ends.get(self.plan.head[i])) is not None:
                 found.add(end)
         return frozenset(found)
 
-    def _wrote(self) -> Iterator[int]:
-        """What wrote its outputs, decodings and what has grown: where one of several parts is
+    def finish_reasons(self) -> dict[str, str]:
+        """Why the text of each output ended that a call wrote, by name: of several calls that of
+        the first which did not end by itself."""
+        if not self.finishes:
+            return {}
+        found, head = {}, self.plan.head
+        for name, ref in self.plan.graph.outputs.items():
+            reasons = [
+                self.finishes[head[i]] for i in self._wrote([ref]) if head[i] in self.finishes
+            ]
+            if reasons:
+                found[name] = next((one for one in reasons if one != "stop"), "stop")
+        return found
+
+    def _wrote(self, refs: Iterable[Ref]) -> Iterator[int]:
+        """What wrote these outputs, decodings and what has grown: where one of several parts is
         chosen, the one that was."""
-        plan, frontier = self.plan, list(self.plan.graph.outputs.values())
+        plan, frontier = self.plan, list(refs)
         while frontier:
             ref = frontier.pop()
             if ref.producer == QUERY:
@@ -234,6 +270,10 @@ class LiveQuery(Query):
             if ref.producer and isinstance(text, str):
                 self.watcher(Token(text))
                 return
+
+
+def _unheard(query: LiveQuery, by_s: float) -> None:
+    """It is in no driver."""
 
 
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
@@ -265,9 +305,21 @@ def query_of(
     streams: bool,
     terms: Terms,
 ) -> LiveQuery:
-    """A query that is part of none."""
-    run = GraphRun(context.query_id, plan, asker, began=asker.admitted)
-    tally = Tally(terms.most_parts, terms.most_primitives, terms.most_tokens, terms.most_bytes)
+    """A query that is part of none. One inside another is as old as that, and weighs as much and
+    its own besides, as far as times are known."""
+    around, admitted, longer_s = terms.around, asker.admitted, 0.0
+    if around is not None and around.total_s:
+        admitted, longer_s = around.admitted, around.total_s
+    run = GraphRun(
+        context.query_id,
+        plan,
+        asker,
+        began=asker.admitted,
+        admitted=admitted,
+        deadline=context.deadline,
+        longer_s=longer_s,
+    )
+    tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)
     kept = trace.values = kept_in(terms.values, inputs)
     store = Store(plan, inputs, tally=tally, kept=kept)
     return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
@@ -294,18 +346,28 @@ def failure_of(query: LiveQuery, finish: Finish) -> Exception | None:
     return describe(finish.cause.error, query.plan.primitives[finish.failed])
 
 
-def growth_of(query: LiveQuery, i: int, hosts: Mapping[tuple[str, int], LocalHost]) -> Growth:
+def growth_of(
+    query: LiveQuery,
+    i: int,
+    hosts: Mapping[tuple[str, int], LocalHost],
+    price_of: Callable[[str], Price | None],
+) -> Growth:
     """How primitive `i` grows, by the values that it reads. An agent cuts texts by the tokenizer of
-    its engine."""
+    its engine, whose price is told by `price_of`."""
     params = query.plan.primitives[i].params
     assert isinstance(params, GrowParams)
     grower, growth = params.grower, params.grower.growth(query.store.resolve(i))
+    price = FREE
     if isinstance(grower, NamesCounter) and isinstance(growth, CountsTokens):
+        price = price_of(grower.counts_by) or FREE
         host = hosts.get((grower.counts_by, 0))
         if host is not None:
             growth.counts(host.count_tokens, host.engine.spec.window)
-    if isinstance(growth, Spends) and (around := query.spender) is not None:
-        growth.within(*around)
+    if isinstance(growth, Spends):
+        if (around := query.spender) is not None:
+            growth.within(*around)
+        if (ledger := query.run.asker.budget) is not None:
+            growth.purse = Purse(ledger, price)
     return growth
 
 

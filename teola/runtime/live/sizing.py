@@ -17,7 +17,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.call import call_of
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.observe.noting import note
-from teola.schedule.events import QueueEvent, Sized
+from teola.schedule.events import Sized
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Sizing:
         self,
         loop: asyncio.AbstractEventLoop,
         hosts: Mapping[tuple[str, int], LocalHost],
-        post: Callable[[QueueEvent], None],
+        post: Callable[[Sized], None],
         wake: Callable[[], None],
     ) -> None:
         self._loop, self._hosts, self._post, self._wake = loop, hosts, post, wake

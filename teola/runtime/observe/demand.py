@@ -6,10 +6,11 @@ A server does this for every query; spans, which are for looking at, would cost 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from teola.graph import Primitive
-from teola.runtime.observe.trace import NOT_RUN, Trace
+from teola.runtime.observe.trace import NOT_RUN, Trace, engine_seconds, scopes
+from teola.runtime.observe.usage import QueryUsage
 
 
 class Demand(NamedTuple):
@@ -66,6 +67,20 @@ def _failed(trace: Trace, i: int, lo: int, start: float, until: float) -> float:
     return max((at for at in told if start <= at <= until), default=until)
 
 
+def usage_of(trace: Trace) -> QueryUsage:
+    """What a query took that has ended, with its parts and the queries inside it."""
+    counts = trace.counts
+    return QueryUsage(
+        counts.prompt,
+        counts.cached,
+        counts.generated,
+        counts.calls,
+        counts.shared,
+        engine_seconds(trace),
+        None if counts.unpriced else counts.cost,
+    )
+
+
 def timings(trace: Trace) -> Iterator[Timing]:
     """When each slice waited and ran, of all that an engine has done, or failed to do."""
     plan, (sent, ended, _) = trace.plan, trace.raw
@@ -101,6 +116,19 @@ def done_in_all(trace: Trace) -> int:
     """How many of those there are in the query, its parts and the queries inside, as far as these
     are recorded."""
     return len(done(trace)) + sum(map(done_in_all, trace.inner))
+
+
+def ran_of(trace: Trace) -> list[str]:
+    """Ids of those, with the paths of the parts that they are in."""
+    return [scope.id(p.id) for scope in scopes(trace) for p in done(scope.trace)]
+
+
+def steps_of(trace: Trace) -> list[Mapping[str, Any]]:
+    """What agents that did not come to their end had done, parts and queries inside included."""
+    found = list(trace.steps)
+    for part in trace.inner:
+        found += steps_of(part)
+    return found
 
 
 def covered(intervals: Iterable[tuple[float, float]]) -> float:

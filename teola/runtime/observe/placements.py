@@ -37,6 +37,7 @@ class Placement(NamedTuple):
         if self.usage is not None:
             found["prompt_tokens"] = self.usage.prompt_tokens
             found["found_tokens"] = self.usage.cached_tokens
+            found["answer_tokens"] = self.usage.completion_tokens
         return found
 
 

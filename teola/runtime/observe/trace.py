@@ -16,8 +16,10 @@ from typing import Any, Final, NamedTuple
 from teola.engine import Usage
 from teola.errors import QueryCancelled, UnknownName, reason_of
 from teola.graph import Failures, Remarks
-from teola.policies.reason import Reason
+from teola.policies.reason import Because, Hold, Reason
+from teola.runtime.objectives import Objective
 from teola.runtime.observe.kept_values import KeptValues
+from teola.runtime.observe.usage import CallCounts
 from teola.schedule.plan import Plan
 
 NOT_RUN: Final = ("skipped", "fused")
@@ -28,6 +30,7 @@ _LOST: Final = ("failed", "cancelled")
 
 NO_PRIMITIVE: Final = -1
 """Index of a step that is outside the graph."""
+NO_SECONDS: Final[Mapping[str, float]] = {}
 MOST_NOTICES: Final = 20
 """Of a query; those of a thousand parts would say little more."""
 
@@ -88,6 +91,7 @@ class _Sent(NamedTuple):
     batch: int
     batch_size: int
     reason: Reason | None = None
+    limited_s: float = 0.0
 
 
 class _Ended(NamedTuple):
@@ -107,35 +111,46 @@ class Trace:
 
     prompt_tokens, completion_tokens: of all its LLM calls, as the engines counted them, and of the
     queries inside it. ends: how the calls that wrote the answer ended, where that is not as it
-    should be: `length` (the text is cut), `refusal`, `empty` (known when the query ended). notices:
+    should be: `length` (the text is cut), `refusal`, `empty` (known when the query ended).
+    finish_reasons: why the texts of outputs ended, by name, as their engines say. notices:
     what to know of how it came about, without what `ends` says. failures: of parts that were not
     necessary, by component. parent: of a query that a component began. inner: the traces of those
     that its own components began. more: parts that ended and are not among them, because there were
     too many; more_failed: of those. values: what is kept of what its primitives read and gave
-    (None: nothing).
+    (None: nothing). objective: when its answer is wanted (None: nobody knows). left_s: by engine,
+    the seconds of parts that are not among `inner`. steps: of agents that did not come to their
+    end.
     """
+
+    left_s: Mapping[str, float] = NO_SECONDS
+    steps: tuple[Mapping[str, Any], ...] = ()
 
     def __init__(self, query_id: str, app: str, plan: Plan | None, admitted: float) -> None:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
         self.finished: float | None = None
         self.state = "running"
         self.ends: frozenset[str] = frozenset()
+        self.finish_reasons: dict[str, str] = {}
         self.notices: list[str] = []
         self.failures: dict[str, Failures] = {}
         self.parent: Parent | None = None
         self.inner: list[Trace] = []
         self.more = self.more_failed = 0
         self.values: KeptValues | None = None
+        self.objective: Objective | None = None
         self._sent: list[SentTuple] = []
         self._ended: list[EndedTuple] = []
         self._extra: list[Span] = []
         self._usage: dict[int, Usage] = {}
         self._reasons: dict[int, Reason] = {}
         """Of LLM calls, by where they stand in `_sent`."""
+        self._limited: dict[int, float] = {}
+        """How much of a wait a rate limit caused, likewise."""
         self._errors: dict[EndedTuple, str] = {}
         self._unsent: list[_Sent] = []
         """What waited for an instance when the query ended."""
-        self._tokens = (0, 0, 0)
+        self._counts = CallCounts()
+        """Of its own calls, and of those of parts that are not among `inner`."""
 
     @property
     def cut(self) -> bool:
@@ -175,6 +190,10 @@ class Trace:
         """A slice went to an instance (a control primitive: was run)."""
         self._sent.append((primitive, lo, hi, queued, at, instance, batch, batch_size))
 
+    def limited(self, seconds: float) -> None:
+        """So much of the wait of what was sent last a rate limit caused."""
+        self._limited[len(self._sent) - 1] = seconds
+
     def explained(self, reason: Reason) -> None:
         """Why what was sent last went there."""
         self._reasons[len(self._sent) - 1] = reason
@@ -190,32 +209,51 @@ class Trace:
         if state == "failed":
             self._errors[ended] = reason_of(error)
 
-    def unsent(self, primitive: int, lo: int, hi: int, queued: float, instance: int = -1) -> None:
+    def unsent(
+        self,
+        primitive: int,
+        lo: int,
+        hi: int,
+        queued: float,
+        instance: int = -1,
+        limited_s: float = 0.0,
+    ) -> None:
         """A slice waits for an instance while the query ends."""
-        self._unsent.append(_Sent(primitive, lo, hi, queued, queued, instance, -1, 1))
+        sent = _Sent(primitive, lo, hi, queued, queued, instance, -1, 1, None, limited_s)
+        self._unsent.append(sent)
 
     def step(self, name: str, start: float, end: float, state: str = "done") -> None:
         """Work outside the graph, such as loading documents."""
         began, ended = start - self.admitted, end - self.admitted
         self._extra.append(Span(name, name, name, "", began, began, ended, state=state))
 
-    def used(self, usage: Usage, primitive: int) -> None:
-        """The LLM call that this primitive leads took so many tokens."""
+    def used(self, usage: Usage, primitive: int, cost: float | None = None) -> None:
+        """A try of the LLM call that this primitive leads took so many tokens. cost: in money, if
+        its price is known."""
         self._usage[primitive] = usage
-        prompt, completion, found = self._tokens
-        self._tokens = (
-            prompt + usage.prompt_tokens,
-            completion + usage.completion_tokens,
-            found + usage.cached_tokens,
-        )
+        self._counts.add(usage, cost)
+
+    def shares(self, primitive: int) -> None:
+        """The LLM call that this primitive leads was not made, because an equal one was."""
+        self._usage[primitive] = Usage()
+        self._counts.shared += 1
 
     def leave_out(self, part: Trace) -> None:
         """A part has ended that is not one of `inner`: count it, and its tokens."""
         self.more += 1 + part.more
         self.more_failed += (part.state == "failed") + part.more_failed
-        told = (part.prompt_tokens, part.completion_tokens, part.found_tokens)
-        prompt, completion, found = (a + b for a, b in zip(self._tokens, told, strict=True))
-        self._tokens = prompt, completion, found
+        self._counts.join(part.counts)
+        if seconds := engine_seconds(part):
+            self.left_s = added(self.left_s, seconds)
+
+    @property
+    def counts(self) -> CallCounts:
+        """Of its calls, and of those of its parts and the queries inside it."""
+        found = CallCounts()
+        found.join(self._counts)
+        for trace in self.inner:
+            found.join(trace.counts)
+        return found
 
     def forget_values(self) -> None:
         """Drop what is kept of what its primitives read and gave, and of what is inside it, and
@@ -244,21 +282,26 @@ class Trace:
 
     @property
     def prompt_tokens(self) -> int:
-        return self._tokens[0] + sum(trace.prompt_tokens for trace in self.inner)
+        return self._counts.prompt + sum(trace.prompt_tokens for trace in self.inner)
 
     @property
     def completion_tokens(self) -> int:
-        return self._tokens[1] + sum(trace.completion_tokens for trace in self.inner)
+        return self._counts.generated + sum(trace.completion_tokens for trace in self.inner)
 
     @property
     def found_tokens(self) -> int:
         """Of the prompts, as far as engines tell what they found in their caches."""
-        return self._tokens[2] + sum(trace.found_tokens for trace in self.inner)
+        return self._counts.cached + sum(trace.found_tokens for trace in self.inner)
 
     @property
     def calls(self) -> dict[str, Usage]:
         """Tokens of each LLM call that has ended, by the primitive that leads it."""
         return {self.plan.ids[i]: usage for i, usage in self._usage.items()} if self.plan else {}
+
+    @property
+    def used_by_head(self) -> Mapping[int, Usage]:
+        """Tokens of each of its own LLM calls that has ended, by the index of its head."""
+        return self._usage
 
     def copy(self) -> Trace:
         """As it is now, for another thread to look at while this one goes on."""
@@ -267,7 +310,9 @@ class Trace:
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
         found._usage, found._errors = {**self._usage}, {**self._errors}
         found._reasons = {**self._reasons}
+        found._limited = {**self._limited}
         found._unsent = self._unsent[:]
+        found._counts = replace(self._counts)
         found.inner = [trace.copy() for trace in self.inner]
         return found
 
@@ -288,7 +333,7 @@ class Trace:
         then."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
         for k, one in enumerate(self._sent):
-            sent = _Sent(*one, self._reasons.get(k))
+            sent = _Sent(*one, self._reasons.get(k), self._limited.get(k, 0.0))
             opened.setdefault((sent.primitive, sent.lo), []).append(sent)
         found, dropped = list(self._extra), dict[int, float]()
         for end in map(_Ended._make, self._ended):
@@ -401,7 +446,8 @@ class Trace:
             hi=sent.hi,
             state=state,
             error=error,
-            why=sent.reason.words(sent.instance) if sent.reason is not None else "",
+            why=_why(sent),
+            limited_s=sent.limited_s,
         )
 
     def primitive(self, id: str, *, beside: Iterable[Trace] = ()) -> dict[str, Any]:
@@ -453,6 +499,41 @@ class Trace:
                 for trace in self.inner
             ]
         return found
+
+
+def engine_seconds(trace: Trace) -> Mapping[str, float]:
+    """Engine -> seconds in which something of a query, its parts and the queries inside it had a
+    place there. A batch's time is shared evenly among its slices; an LLM call has its place until
+    its last decoding ends; of a slice that was tried again, all tries count, with the time between
+    them."""
+    found = trace.left_s
+    for part in trace.inner:
+        found = added(found, engine_seconds(part))
+    plan, (sent, ended, _) = trace.plan, trace.raw
+    if plan is None:
+        return found
+    own, head, primitives = dict[str, float](), plan.head, plan.primitives
+    begun: dict[int, tuple[float, float]] = {}
+    for i, _, _, _, at, _, _, size in sent:
+        if (engine := primitives[i].engine) and i not in begun:
+            begun[i] = at, size
+            own.setdefault(engine, 0.0)
+    last = dict[int, float]()
+    for i, _, at, state in ended:
+        if state not in NOT_RUN:
+            last[head[i]] = at
+    for i, (first, share) in begun.items():
+        if (end := last.get(i)) is not None:
+            own[primitives[i].engine] += max(0.0, end - first) / share
+    return added(found, own) if found else own
+
+
+def added(some: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
+    """Sums, by name."""
+    found = dict(some)
+    for name, value in more.items():
+        found[name] = found.get(name, 0.0) + value
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -594,6 +675,13 @@ def _members(batches: Sequence[Batch], traces: Sequence[Trace]) -> list[dict[str
             }
         )
     return found
+
+
+def _why(sent: _Sent) -> str:
+    """Why a call went where it went, or for what a slice waited, in words."""
+    if sent.reason is not None:
+        return sent.reason.words(sent.instance)
+    return Hold(Because.LIMIT, sent.limited_s).words if sent.limited_s else ""
 
 
 def span_json(span: Span, *, errors: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple, Protocol, cast
 
 from teola.engine import NextRead, Usage
@@ -16,8 +17,11 @@ from teola.runtime.driver import Query
 from teola.runtime.sim.content import Prefix, PromptContent, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.runtime.sim.processors import Share
+from teola.runtime.sim.sim_rows import RowId, RowsOnServer, SimAsked
+from teola.runtime.sim.troubles import Trouble
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     CallEnded,
     Cause,
     Dispatch,
@@ -64,6 +68,11 @@ class World(Protocol):
         """An instance has done so many seconds of work."""
         ...
 
+    @property
+    def troubles(self) -> Mapping[tuple[str, int], Trouble]:
+        """Of instances, by engine and number."""
+        ...
+
     def rest(self, stepper: Stepper) -> None:
         """It has no step under way: `kick` it when all has happened that happens now."""
         ...
@@ -74,6 +83,10 @@ class World(Protocol):
 
     def reads(self, query: Query, i: int) -> tuple[NextRead, ...]:
         """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
+        ...
+
+    def asked(self, run: str) -> SimAsked | None:
+        """A run of rows in flight, by its id."""
         ...
 
     def holds(self, id: tuple[str, int], release: Callable[[], None]) -> None:
@@ -122,22 +135,30 @@ class Stepper:
         )
         self.server = StepServer(profile.max_batch, profile.max_sequences, cache)
         self.calls: dict[tuple[str, int], Called] = {}
+        self.rows = RowsOnServer(sim, engine, profile, self.server)
         self._step: Step | None = None
         self._job: Share | None = None
         self._began = self._takes = 0.0
+        self._stretch = 1.0
+        """How many times as long as by its profile its step takes."""
         self._version = 0
 
     def arrive(self, command: Dispatch) -> None:
         sim = self.sim
         if self.dead:
             return
-        for work, _, _ in command.slices:
+        for one in command.slices:
+            work = one.work
+            if work.row_tokens:
+                self.rows.begin(command.batch, one)
+                continue
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
             if query is None or not sim.waits(self.engine, id):
                 self._end(id, Called(command.batch, [], NOTHING))
                 continue
             self._begin(id, command.batch, query)
+        self.rows.tell()
         self._interrupt()
 
     def _begin(self, id: tuple[str, int], batch: int, query: Query) -> None:
@@ -181,6 +202,12 @@ class Stepper:
             self._end(id, self.calls.pop(id))
             self._interrupt()
 
+    def abort_rows(self, command: AbortRows) -> None:
+        """Stop the rows of a slice."""
+        self.rows.abort(command)
+        self.rows.tell()
+        self._interrupt()
+
     def release(self, id: tuple[str, int]) -> None:
         """Give up the prefix that a call has left; somebody may wait for its room."""
         self.server.release(id, self.sim.now)
@@ -191,12 +218,25 @@ class Stepper:
         """Begin the next step if none is running."""
         if self._step is not None:
             return
+        trouble = self._trouble
+        if trouble is not None and now < trouble.hangs_until:
+            return
+        self._stretch = trouble.stretch(now) if trouble is not None else 1.0
         step = self.server.plan(now)
         if step is not None:
             self._step, self._began = step, now
             self._version += 1
             repeat = step.repeat
             self._work(self._seconds(step, repeat), repeat)
+
+    @property
+    def _trouble(self) -> Trouble | None:
+        return self.sim.troubles.get((self.engine, self.instance))
+
+    def disturb(self) -> None:
+        """It begins to hang or to be slow, or does no longer."""
+        if not self.dead:
+            self._interrupt()
 
     def _work(self, seconds: float, repeats: int, done: float = 0.0) -> None:
         """Take so long for the step under way, of which so much is done."""
@@ -215,9 +255,10 @@ class Stepper:
     def _seconds(self, step: Step, repeat: int) -> float:
         profile, swapped = self.profile, step.swapped
         copying = profile.host_swap_s + swapped * profile.host_block_s if swapped else 0.0
-        return copying + profile.step.seconds(
+        seconds = copying + profile.step.seconds(
             step.decodes, step.context, step.tokens, step.pairs, repeat
         )
+        return seconds if self._stretch == 1.0 else self._stretch * seconds
 
     def _interrupt(self) -> None:
         """Something changed: decode only to the next step boundary, then plan anew."""
@@ -228,7 +269,7 @@ class Stepper:
             time, passed, job = self.profile.step, self.sim.now - self._began, self._job
             if job is not None:
                 passed = self._takes - job.seconds_left()
-            repeats = time.steps(passed, step.decodes, step.context)
+            repeats = time.steps(passed / self._stretch, step.decodes, step.context)
             if repeats < step.repeat:
                 self._version += 1
                 seconds = self._seconds(step, repeats)
@@ -242,6 +283,11 @@ class Stepper:
     def _done(self, version: int, repeats: int) -> None:
         if version != self._version or self._step is None or self.dead:
             return
+        trouble = self._trouble
+        if trouble is not None and self.sim.now < trouble.hangs_until:
+            if trouble.hangs_until < inf:
+                self.sim.at(trouble.hangs_until, self._done, version, repeats)
+            return
         step, self._step = self._step, None
         self.sim.rest(self)
         sim, now = self.sim, self.sim.now
@@ -249,6 +295,9 @@ class Stepper:
         events = self.server.finish(step, now, repeats)
         self._tell_prefixes(now)
         for event in events:
+            if type(event.id) is RowId:
+                self.rows.event(event.id, event.kind)
+                continue
             run, i = id = cast("tuple[str, int]", event.id)
             query = sim.queries.get(run)
             if event.kind == "first":
@@ -275,6 +324,7 @@ class Stepper:
                     self._store_sequence(query, i, called, now)
                     _note_usage(query, i, called)
                 self._end(id, called, {"sequence": 1})
+        self.rows.tell()
 
     def _wrote(
         self, query: Query | None, i: int, batch: int, delivery: Delivery, now: float

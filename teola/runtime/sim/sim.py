@@ -8,14 +8,14 @@ queue of what happens, the instances, and the queries on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from teola.engine import EngineKind
+from teola.engine import EngineKind, Usage
 from teola.errors import InputError, UnknownName
 from teola.graph import QUERY, Growth, Op
 from teola.graph.ops import CONTROL, DECODES, PREFILLS
@@ -27,6 +27,7 @@ from teola.policies import routing as routing_policies
 from teola.policies.asker import Asker
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
+from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver, Query, queue_of
 from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.observe.trace import Trace
@@ -35,24 +36,36 @@ from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Assumed, Outcomes, Planned
 from teola.runtime.sim.processors import Processors, Share
+from teola.runtime.sim.sim_rows import SimAsked, SimRow, SimulatedRows, came
+from teola.runtime.sim.troubles import Trouble
 from teola.runtime.store import Store
 from teola.schedule.events import (
     AbortRequest,
+    AbortRows,
     BatchCompleted,
+    CallEnded,
     Cancelled,
+    Cause,
     DeadlineReached,
     Dispatch,
     Finish,
     InstanceDown,
     InstanceUp,
+    RowsOver,
     SetTimer,
+    SourceEnded,
     State,
     Timer,
 )
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
+from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
+from teola.schedule.row_run import RowRun, RowSpecs, windows
 
+MOST_LOOKS = 10_000
+"""After so many timers in a row that change nothing, nothing will: a queue looks again and again
+for the first token of a call that hangs and has nowhere else to go."""
 KINDS: Mapping[Op, EngineKind] = {
     **dict.fromkeys(PREFILLS | DECODES, EngineKind.LLM),
     Op.EMBEDDING: EngineKind.EMBEDDING,
@@ -93,9 +106,10 @@ class Sim(Driver[Query]):
     batching, routing, eviction: policy names, one for all engines or by engine name.
     policy_options, routing_options, eviction_options: keyword arguments of these policies (the
     first: of batching), by engine. instances: by engine, where not the profile's. learner: is told
-    what happens, and publishes lessons when a query ends. explains: traces say why LLM calls went
-    where they went, as live ones do.
-    on_finish: called with (query, result) while the query's trace is at hand.
+    what happens, and publishes lessons when a query ends. declared: the profile's times are known
+    before it has learned any, as those of a profile that a runtime is given. explains: traces say
+    why LLM calls went where they went, as live ones do. on_finish: called with (query, result)
+    while the query's trace is at hand.
 
     Names of engines are checked when it runs: those of the profile and of the plans are known then.
     """
@@ -113,6 +127,7 @@ class Sim(Driver[Query]):
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
         learner: Learner | None = None,
+        declared: bool = False,
         explains: bool = False,
         on_finish: Callable[[Query, SimulatedQuery], None] | None = None,
     ) -> None:
@@ -125,10 +140,12 @@ class Sim(Driver[Query]):
         self._options, self._instances = policy_options or {}, instances or {}
         self._routing_options = routing_options or {}
         self._eviction_options = eviction_options or {}
-        self.on_finish, self._explains = on_finish, explains
+        self.on_finish, self._explains, self._declared = on_finish, explains, declared
         self.now = 0.0
         self.results: list[SimulatedQuery] = []
         """Of queries that have ended."""
+        self.rows_results: list[SimulatedRows] = []
+        """Of runs of rows that have ended."""
         self.busy_s: dict[str, float] = {}
         """By engine, how long its instances worked, added up: of an LLM, its steps; of another
         engine, its batches."""
@@ -141,6 +158,8 @@ class Sim(Driver[Query]):
         self._processors: Processors | None = None
         """What engines share, if a profile says that they do."""
         self.idle: dict[Stepper, None] = {}
+        self.troubles: dict[tuple[str, int], Trouble] = {}
+        """By engine and instance, of those that ever were in any."""
 
     # --- the caller's side ----------------------------------------------------------------
 
@@ -155,22 +174,103 @@ class Sim(Driver[Query]):
         tenant: str = "default",
         program: str = "",
         deadline_s: float | None = None,
+        finish_by_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
         """Let a query arrive at time `at`; inputs are Tokens or lists of them, or None for one that
         it comes without. plan: a function is asked for it then, when more is known. program: whose
-        calls its own are (Asker). Raises UnknownName for an input that the graph has not, and
-        InputError for one that it lacks; where the plan is a function, `run` does."""
+        calls its own are (Asker). finish_by_s: its objective, from its arrival on. Raises
+        UnknownName for an input that the graph has not, and InputError for one that it lacks; where
+        the plan is a function, `run` does."""
         id = id or f"q{self._count}"
         if isinstance(plan, Plan):
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
-        self.at(at, self._arrive, id, plan, inputs, app, tenant, program)
+        deadline = inf if deadline_s is None else at + deadline_s
+        self.at(at, self._arrive, id, plan, inputs, app, tenant, program, finish_by_s, deadline)
         if deadline_s is not None:
-            self.at(at + deadline_s, self._tell_late, id, DeadlineReached())
+            self.at(deadline, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
             self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
         return id
+
+    def ask_rows(
+        self,
+        rows: Iterable[SimRow],
+        *,
+        engine: str = "llm",
+        at: float = 0.0,
+        id: str | None = None,
+        app: str = "tables",
+        tenant: str = "default",
+        program: str = "",
+        interactive: bool = False,
+        deadline_s: float | None = None,
+        cancel_after_s: float | None = None,
+    ) -> str:
+        """Let a run of rows begin at time `at`; how it ended is in `rows_results` then.
+        interactive: its rows go like calls, and leave no room to them."""
+        id = id or f"r{self._count}"
+        if engine not in self.core.queues:
+            self._add_engine(engine, EngineKind.LLM)
+        deadline = inf if deadline_s is None else at + deadline_s
+        whose = app, tenant, program
+        self.at(at, self._ask_rows, id, engine, iter(rows), *whose, interactive, deadline)
+        if deadline_s is not None:
+            self.at(deadline, self._tell_late, id, DeadlineReached())
+        if cancel_after_s is not None:
+            self.at(at + cancel_after_s, self._tell_late, id, Cancelled())
+        return id
+
+    def _ask_rows(
+        self,
+        id: str,
+        engine: str,
+        rows: Iterator[SimRow],
+        app: str,
+        tenant: str,
+        program: str,
+        interactive: bool,
+        deadline: float,
+    ) -> None:
+        asker = Asker(tenant, app, program or id, self.now)
+        specs = RowSpecs(engine, "rows", interactive=interactive, output=0)
+        most = windows(len(self.core.queues[engine].instances))
+        run = RowRun(id, specs, asker, began=self.now, deadline=deadline, most=most)
+        self.begin_rows(SimAsked(run, Trace(id, app, None, self.now), rows), self.now)
+
+    def asked(self, run: str) -> SimAsked | None:
+        """A run of rows in flight, by its id."""
+        return cast("SimAsked | None", self.rows.get(run))
+
+    def want(self, asked: AskedRows[Any], now: float) -> None:
+        self.at(now, self._look, asked)
+
+    def _look(self, asked: SimAsked) -> None:
+        if asked.ended is not None:
+            return
+        try:
+            rows = asked.take()
+        except Exception as error:  # noqa: BLE001 - the caller's iterator
+            self.tell(asked.id, SourceEnded(error), self.now)
+            return
+        if not rows:
+            self.tell(asked.id, SourceEnded(), self.now)
+            return
+        engine = asked.run.engine
+        by_keys = self.core.queues[engine].placing.by_keys
+        event = came(asked, rows, self._profiles[engine], by_keys=by_keys)
+        asked.opened(rows)
+        self.tell(asked.id, event, self.now)
+
+    def rows_over(self, asked: AskedRows[Any], command: RowsOver, now: float) -> None:
+        given: list[Usage] = command.given or []
+        for usage in given:
+            asked.used(usage)
+        asked.over(command.primitive, len(given), command.failed)
+
+    def rows_ended(self, asked: AskedRows[Any], command: Finish, now: float) -> None:
+        self.rows_results.append(cast("SimAsked", asked).result(now))
 
     def run(self, until: float = float("inf")) -> list[SimulatedQuery]:
         """Advance virtual time until nothing is left to happen, or to `until`; all results. Once
@@ -179,8 +279,13 @@ class Sim(Driver[Query]):
         heap, idle = self._heap, self.idle
         if self._all_plans_known():
             self._check_names()
+        looks = 0
         with seldom_collecting():
             while heap and heap[0][0] <= until:
+                looks = looks + 1 if heap[0][2] == self._wake else 0
+                if looks > MOST_LOOKS:
+                    heap.clear()
+                    break
                 self.now = now = heap[0][0]
                 self.run_once(now)
                 while idle:
@@ -246,7 +351,7 @@ class Sim(Driver[Query]):
         """Whether nothing but queries with plans, and their ends, is to happen."""
         for _, _, call, arguments in self._heap:
             known = isinstance(arguments[1], Plan) if call == self._arrive else False
-            if not known and call not in (self._tell_late, self._die):
+            if not known and call not in (self._tell_late, self._die, self._ask_rows, self._begins):
                 return False
         return True
 
@@ -283,7 +388,7 @@ class Sim(Driver[Query]):
         self.core.queues[name] = queue_of(
             name,
             limits,
-            profile.untimed() if self.learner is not None else profile,
+            profile if self.learner is None or self._declared else profile.untimed(),
             _named(self._batching, name, batching_policies.DEFAULT),
             self._options.get(name),
             _named(self._routing, name, routing_policies.DEFAULT),
@@ -291,6 +396,8 @@ class Sim(Driver[Query]):
             learner=self.learner,
             explains=self._explains,
         )
+        if kind is EngineKind.LLM:
+            self.core.queues[name].overdue = Overdue()
         self._profiles[name] = profile
         for i in range(count):
             self.servers[name, i] = self._server(name, i, kind is EngineKind.LLM)
@@ -310,6 +417,54 @@ class Sim(Driver[Query]):
         """Let an instance die at time `at`, with all that it has and keeps; a successor is up
         `back_s` later (None: never)."""
         self.at(at, self._die, engine, instance, back_s)
+
+    def refuse(
+        self,
+        engine: str,
+        instance: int,
+        *,
+        at: float,
+        lasts_s: float,
+        at_once: int = 0,
+        after_s: float | None = None,
+        away: bool = False,
+    ) -> None:
+        """Let an instance refuse calls beyond `at_once` for so long, from time `at` on. after_s:
+        what it says of when to come back. away: as if nobody were there."""
+        state = {"at_once": at_once, "after_s": after_s, "away": away}
+        self.at(at, self._begins, engine, instance, "refuses_until", lasts_s, state)
+
+    def hang(self, engine: str, instance: int, *, at: float, lasts_s: float) -> None:
+        """Let an instance do nothing for so long, and go on then."""
+        self.at(at, self._begins, engine, instance, "hangs_until", lasts_s, {})
+
+    def slow(self, engine: str, instance: int, *, at: float, lasts_s: float, factor: float) -> None:
+        """Let everything take `factor` times as long on an instance."""
+        state = {"factor": factor}
+        self.at(at, self._begins, engine, instance, "slow_until", lasts_s, state)
+
+    def _begins(
+        self, engine: str, i: int, kind: str, lasts_s: float, state: Mapping[str, Any]
+    ) -> None:
+        """A trouble begins."""
+        if engine not in self.core.queues:
+            raise UnknownName("engine", engine, self.core.queues, "a trouble")
+        if (engine, i) not in self.servers:
+            return
+        trouble = self.troubles.setdefault((engine, i), Trouble())
+        for name, value in state.items():
+            setattr(trouble, name, value)
+        setattr(trouble, kind, until := self.now + lasts_s)
+        if kind != "refuses_until":
+            self._changes(engine, i)
+            if until < inf:
+                self.at(until, self._changes, engine, i)
+
+    def _changes(self, engine: str, i: int) -> None:
+        """An instance begins to hang or to be slow, or does no longer."""
+        server = self.servers[engine, i]
+        if isinstance(server, Stepper):
+            server.disturb()
 
     def _die(self, engine: str, instance: int, back_s: float | None) -> None:
         if engine not in self.core.queues:
@@ -365,10 +520,18 @@ class Sim(Driver[Query]):
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         server = self.servers[command.engine, command.instance]
+        trouble = self.troubles.get((command.engine, command.instance))
+        if trouble is not None and now < trouble.refuses_until:
+            taken = self._taken(command, trouble, now)
+            if taken is None:
+                return
+            command = taken
         if isinstance(server, Stepper):
             self.at(now + self.profile.dispatch_s, server.arrive, command)
             return
         seconds = self._batch_seconds(command) + self.profile.dispatch_s
+        if trouble is not None:
+            seconds *= trouble.stretch(now)
         if self._processors is None or command.slices[0].work.spec.op in WAITS:
             self.at(now + seconds, self._batch_done, command, server, now)
         else:
@@ -376,6 +539,42 @@ class Sim(Driver[Query]):
             self._processors.begin(
                 server, seconds, crowding, self._batch_done, command, server, now
             )
+
+    def _taken(self, command: Dispatch, trouble: Trouble, now: float) -> Dispatch | None:
+        """What an instance takes of a batch that refuses calls; the rest fails."""
+        queue, at = self.core.queues[command.engine], now + self.profile.dispatch_s
+        instance = queue.instances[command.instance]
+        if not queue.continuous:
+            cause = trouble.refusal(instance.calls, now)
+            if cause is None:
+                return command
+            self.at(at, self._refused, command, cause)
+            return None
+        taken, before = [], instance.calls - len(command.slices)
+        for k, part in enumerate(command.slices):
+            cause = trouble.refusal(before + k + 1, now)
+            if cause is None:
+                taken.append(part)
+            else:
+                refused = Dispatch(command.engine, command.instance, command.batch, (part,))
+                self.at(at, self._refused, refused, cause)
+        if not taken:
+            return None
+        return Dispatch(command.engine, command.instance, command.batch, tuple(taken))
+
+    def _refused(self, command: Dispatch, cause: Cause) -> None:
+        """An instance does not take these."""
+        now, engine, batch = self.now, command.engine, command.batch
+        for work, lo, _ in command.slices:
+            query = self.queries.get(work.run)
+            if query is not None:
+                query.trace.failed(work.primitive, lo, now, cause.error)
+        if self.core.queues[engine].continuous:
+            ((work, _, _),) = command.slices
+            self.handle(CallEnded(engine, batch, work.run, work.primitive, cause), now)
+        else:
+            outcomes = [cause] * len(command.slices)
+            self.handle(BatchCompleted(engine, batch, outcomes), now)
 
     def work(
         self, server: Stepper, seconds: float, call: Callable[..., None], *arguments: Any
@@ -415,6 +614,11 @@ class Sim(Driver[Query]):
 
     def _batch_done(self, command: Dispatch, server: object, began: float) -> None:
         now = self.now
+        trouble = self.troubles.get((command.engine, command.instance))
+        if trouble is not None and now < trouble.hangs_until:
+            if trouble.hangs_until < inf:
+                self.at(trouble.hangs_until, self._batch_done, command, server, began)
+            return
         self.worked(command.engine, now - began)
         if self.servers[command.engine, command.instance] is not server:
             return  # it died meanwhile
@@ -434,6 +638,11 @@ class Sim(Driver[Query]):
         if isinstance(server, Stepper):
             self.at(self.now, server.abort, command)
 
+    def abort_rows(self, command: AbortRows, now: float) -> None:
+        server = self.servers[command.engine, command.instance]
+        assert isinstance(server, Stepper)
+        self.at(self.now, server.abort_rows, command)
+
     def set_timer(self, command: SetTimer, now: float) -> None:
         self.at(command.at, self._wake, command.engine)
 
@@ -447,18 +656,21 @@ class Sim(Driver[Query]):
         app: str,
         tenant: str,
         program: str,
+        finish_by_s: float | None,
+        deadline: float,
     ) -> None:
         if not isinstance(plan, Plan):
             plan = plan()
             self._check_inputs(plan, inputs)
             self._add_engines(plan)
-        asker = Asker(tenant, app or plan.graph.name, program or id, self.now)
-        run = GraphRun(id, plan, asker, began=self.now)
+        finish_by = inf if finish_by_s is None else self.now + finish_by_s
+        asker = Asker(tenant, app or plan.graph.name, program or id, self.now, finish_by)
+        run = GraphRun(id, plan, asker, began=self.now, deadline=deadline)
         trace = Trace(id, app, plan, self.now)
         self.begin(Query(id, plan, Store(plan, inputs, weighs=False), run, trace), self.now)
 
     def _tell_late(self, id: str, event: Cancelled | DeadlineReached) -> None:
-        if id in self.queries:
+        if id in self.queries or id in self.rows:
             self.end(id, event, self.now)
 
     def decide(

@@ -17,13 +17,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from teola.errors import InputError, UnknownName
+from teola.query.spec import QuerySpec
+from teola.runtime.day_accounts import DayAccounts, DayBudget
 from teola.serve.access.neighbours import REFUSAL, from_here
 from teola.serve.problems import Problem, answer
 
@@ -36,17 +39,28 @@ _CARRY: Final = frozenset({b"authorization", b"x-api-key"})
 """Headers that a key may come in."""
 LOOK_EVERY_S: Final = 1.0
 DEFAULT_TENANT: Final = "default"
+ACCOUNTS: Final = "teola.accounts"
+"""In a request's scope: what its key may take in a day, if that is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is kept of a key. digest: SHA-256, hexadecimal. created: seconds since 1970."""
+    """What is kept of a key. digest: SHA-256, hexadecimal. created: seconds since 1970.
+    tokens_a_day, cost_a_day: that its queries may take (None: there is no bound)."""
 
     name: str
     tenant: str
     digest: str
     scopes: tuple[str, ...] = ("query",)
     created: float = 0.0
+    tokens_a_day: int | None = None
+    cost_a_day: float | None = None
+
+    @property
+    def budget(self) -> DayBudget | None:
+        """What its queries may take in a day."""
+        bounded = self.tokens_a_day is not None or self.cost_a_day is not None
+        return DayBudget(self.tokens_a_day, self.cost_a_day) if bounded else None
 
 
 class KeyFile:
@@ -67,8 +81,17 @@ class KeyFile:
         except (ValueError, TypeError, KeyError):
             raise InputError(f"{self.path} is no file of keys; name another") from None
 
-    def create(self, name: str, tenant: str, scopes: Iterable[str] = ("query",)) -> str:
+    def create(
+        self,
+        name: str,
+        tenant: str,
+        scopes: Iterable[str] = ("query",),
+        *,
+        tokens_a_day: int | None = None,
+        cost_a_day: float | None = None,
+    ) -> str:
         """Add a key; the key itself, which is nowhere else. Raises InputError, UnknownName."""
+        DayBudget(tokens_a_day, cost_a_day)
         wanted = tuple(dict.fromkeys(scopes))
         for scope in wanted:
             if scope not in SCOPES:
@@ -82,7 +105,8 @@ class KeyFile:
                 raise InputError(
                     f"there is a key called {name!r} already; revoke it or name another"
                 )
-            key = Key(name, tenant, digest(secret), wanted, round(time.time(), 3))
+            made = round(time.time(), 3)
+            key = Key(name, tenant, digest(secret), wanted, made, tokens_a_day, cost_a_day)
             _write(file, [*known, key])
         return secret
 
@@ -112,7 +136,8 @@ class KeyFile:
 
 def _write(file: Path, keys: Iterable[Key]) -> None:
     """At once or not at all, and for nobody else to read."""
-    text = json.dumps({"keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+    kept = [{k: v for k, v in asdict(key).items() if v is not None} for key in keys]
+    text = json.dumps({"keys": kept}, indent=1) + "\n"
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as out:
@@ -139,6 +164,7 @@ class KeyGuard:
     ) -> None:
         self._app, self._keys, self._refused = app, keys, refused
         self._known: dict[str, Key] = {}
+        self._days = DayAccounts()
         self._seen: tuple[int, int] | None = None
         self._looked = 0.0
 
@@ -166,6 +192,8 @@ class KeyGuard:
             headers = {}
         else:
             scope["tenant"] = key.tenant
+            if (budget := key.budget) is not None:
+                scope[ACCOUNTS] = (self._days.account(f"key {key.name!r} today", budget),)
             await self._app(scope, receive, send)
             return
         self._refused(found, scope)
@@ -198,6 +226,12 @@ class KeyGuard:
                 self._known = {}  # what cannot be read lets nobody in
             self._seen = seen
         return self._known
+
+
+def paid_by(request: HTTPConnection, asked: QuerySpec) -> QuerySpec:
+    """A query, whose calls are paid by the key that its request came with, too."""
+    accounts = request.scope.get(ACCOUNTS, ())
+    return replace(asked, accounts=accounts) if accounts else asked
 
 
 def _version(path: Path) -> tuple[int, int] | None:

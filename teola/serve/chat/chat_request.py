@@ -115,7 +115,7 @@ class StreamOptions(BaseModel):
 
 class ChatRequest(BaseModel):
     """The body of `POST /v1/chat/completions`; what is ours in it: documents, collection, filters,
-    overrides, deadline_s, session, steps."""
+    database, hints, overrides, deadline_s, finish_by_s, session, steps, most_tokens, most_cost."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_tell_passed_over)
 
@@ -150,14 +150,23 @@ class ChatRequest(BaseModel):
     documents: Any = Field(None, description='`{"name", "text"}` or a list, as for a query.')
     collection: str | None = None
     filters: dict[str, Any] | None = None
+    database: str | None = Field(
+        None, description="For applications that read one: its name in the configuration."
+    )
+    hints: str | None = Field(None, description="Of which database of the configuration.")
     overrides: dict[str, Any] = Field(default_factory=dict)
     deadline_s: float = Field(DEADLINE_S, gt=0, le=MOST_DEADLINE_S)
+    finish_by_s: float | None = Field(
+        None, gt=0, le=MOST_DEADLINE_S, description="Seconds by which its answer is wanted."
+    )
     session: str | None = Field(
         None,
         min_length=1,
         max_length=NAME_CHARACTERS,
         description="Which conversation this is a turn of, as for a query.",
     )
+    most_tokens: int | None = Field(None, ge=1, description="As for a query.")
+    most_cost: float | None = Field(None, gt=0, description="As for a query.")
     prompt_cache_key: str | None = Field(
         None, max_length=NAME_CHARACTERS, description="The session, where none is given."
     )

@@ -22,6 +22,8 @@ from teola.errors import DeadlineExceeded, InputError, OutputError
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.runtime.hosts.structured import Misfit, validate_schema
+from teola.runtime.objectives import checked_objective
+from teola.serve.access.auth import paid_by
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
 from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
@@ -129,6 +131,7 @@ class _Asking:
         self.overrides = {**decoding(self.app, wanted, self.schema), **wanted.overrides}
         self.documents: dict[str, Any] = {}
         self.cleanup: Callable[[], None] = lambda: None
+        checked_objective(wanted.finish_by_s, wanted.deadline_s)
         self.until = _now() + wanted.deadline_s
 
     async def hear(self) -> None:
@@ -157,8 +160,8 @@ class _Asking:
             self.documents = await self.service.intake.documents(
                 self.app, given, upload, self.request.receive, wanted.deadline_s
             )
-        for name, value in (("collection", wanted.collection), ("filters", wanted.filters)):
-            if value is not None:
+        for name in ("collection", "filters", "database", "hints"):
+            if (value := getattr(wanted, name)) is not None:
                 self.documents[name] = value
 
     def _start(self, conversation: Conversation) -> Entry:
@@ -168,14 +171,21 @@ class _Asking:
         left_s = self.until - _now()
         if left_s <= 0:
             raise DeadlineExceeded("the deadline passed before the query was asked")
+        finish_by_s = self.wanted.finish_by_s
         return self.service.board.start(
             form,
-            QuerySpec(
-                {**given, **self.documents},
-                self.overrides,
-                deadline_s=left_s,
-                tenant=tenant(self.request),
-                session=self.wanted.turn_of,
+            paid_by(
+                self.request,
+                QuerySpec(
+                    {**given, **self.documents},
+                    self.overrides,
+                    deadline_s=left_s,
+                    tenant=tenant(self.request),
+                    session=self.wanted.turn_of,
+                    most_tokens=self.wanted.most_tokens,
+                    most_cost=self.wanted.most_cost,
+                    finish_by_s=None if finish_by_s is None else min(finish_by_s, left_s),
+                ),
             ),
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,

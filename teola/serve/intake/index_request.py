@@ -76,6 +76,9 @@ async def to_index(
         overrides=wanted.overrides,
         passes=None,
         deadline_s=left_s,
+        finish_by_s=None,
+        most_tokens=None,
+        most_cost=None,
         session=None,
         mode="background",
     )

@@ -17,6 +17,7 @@ from teola.app import App
 from teola.engine import NAME_CHARACTERS
 from teola.errors import InputError
 from teola.query.spec import DEADLINE_S, QuerySpec
+from teola.runtime.objectives import checked_objective
 from teola.serve.intake.bodies import check_text, parsed
 from teola.serve.intake.bounds import is_form
 from teola.serve.intake.listed_documents import Intake
@@ -47,12 +48,27 @@ class QueryRequest(BaseModel):
     deadline_s: float = Field(
         DEADLINE_S, gt=0, le=MOST_DEADLINE_S, description="Seconds until it is given up."
     )
+    finish_by_s: float | None = Field(
+        None,
+        gt=0,
+        le=MOST_DEADLINE_S,
+        description="Seconds by which its answer is wanted, at most `deadline_s`; nothing is given "
+        "up then.",
+    )
     session: str | None = Field(
         None,
         min_length=1,
         max_length=NAME_CHARACTERS,
         description="A name of yours for what this query is a turn of, such as a conversation: its "
         "calls go where the earlier ones left their prefixes.",
+    )
+    most_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens of prompts and answers that all its calls of LLMs may take together.",
+    )
+    most_cost: float | None = Field(
+        None, gt=0, description="The same in money, by the prices of the configuration."
     )
     mode: Literal["sync", "stream", "background"] = Field(
         "sync",
@@ -68,6 +84,9 @@ class QueryRequest(BaseModel):
             self.deadline_s,
             tenant,
             session=self.session,
+            finish_by_s=self.finish_by_s,
+            most_tokens=self.most_tokens,
+            most_cost=self.most_cost,
         )
 
 
@@ -78,11 +97,14 @@ async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> Q
             found = await _of_form(form, app, upload)
     else:
         found = checked(QueryRequest, await parsed(await request.body()))
+    checked_objective(found.finish_by_s, found.deadline_s)
     began = time.monotonic()
     found.inputs = await intake.documents(
         app, found.inputs, upload, request.receive, found.deadline_s
     )
     found.deadline_s = max(found.deadline_s - (time.monotonic() - began), 0.001)
+    if found.finish_by_s is not None:
+        found.finish_by_s = min(found.finish_by_s, found.deadline_s)
     return found
 
 

@@ -24,7 +24,8 @@ from teola.query.journal.lost import (
     JournalLost,
     JournalUnreadable,
 )
-from teola.query.journal.rows import Asked, Body, Kept, digest_of
+from teola.query.journal.query_rows import Asked, Body, Kept, digest_of
+from teola.serve.access.auth import paid_by
 from teola.serve.board import RUN, Board
 from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
@@ -61,6 +62,9 @@ class Background:
             overrides=wanted.overrides,
             passes=wanted.passes,
             session=wanted.session,
+            finish_by_s=wanted.finish_by_s,
+            most_tokens=wanted.most_tokens,
+            most_cost=wanted.most_cost,
         )
         packed, files = await asyncio.to_thread(body.packed)
         told = f"{name}\n{packed}"
@@ -68,7 +72,7 @@ class Background:
         if key and (known := await self._journal.known(tenant, key, digest)):
             upload.remove()
             return self._accepted(known)
-        spec, cleanup = wanted.ask(tenant), upload.remove
+        spec, cleanup = paid_by(request, wanted.ask(tenant)), upload.remove
         entry = self._board.start(app, spec, mode="background", cleanup=cleanup, keeps="accept")
         what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s, app.code)
         known = await self._board.desk.accept(entry, Asked(*what, files, key, digest))

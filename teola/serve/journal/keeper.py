@@ -35,8 +35,8 @@ from teola.query.journal import durable
 from teola.query.journal.journal import FENCE_S, LOOK, Journal
 from teola.query.journal.lost import AWAY, JournalLost, JournalUnreadable
 from teola.query.journal.patience import Patience
+from teola.query.journal.query_rows import Taken
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.rows import Taken
 from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
 from teola.serve.problems import Draining

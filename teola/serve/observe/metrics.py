@@ -31,6 +31,7 @@ from teola.runtime.runtime import Runtime
 from teola.serve.board import Board, Entry
 
 SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
+RATIOS: Final = (0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 5, 10)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -77,6 +78,19 @@ class Metrics:
             buckets=SIZES,
             registry=self.registry,
         )
+        self._objective = Counter(
+            "teola_objective",
+            "Queries with an objective, by whether they kept it.",
+            ("app", "met"),
+            registry=self.registry,
+        )
+        self._of_objective = Histogram(
+            "teola_objective_ratio",
+            "Latency of queries with an objective, as a part of that.",
+            ("app",),
+            buckets=RATIOS,
+            registry=self.registry,
+        )
         self._tokens = Counter(
             "teola_tokens", "Of LLM calls.", ("app", "kind"), registry=self.registry
         )
@@ -119,6 +133,11 @@ class Metrics:
             self._first_token.labels(app, entry.state).observe(entry.first_token_s)
         if trace is None:
             return
+        if trace.objective is not None:
+            latency_s = entry.result.latency_s
+            met = entry.state in ("ok", "partial") and trace.objective.met(latency_s)
+            self._objective.labels(app, str(met).lower()).inc()
+            self._of_objective.labels(app).observe(latency_s / trace.objective.by_s)
         self._tokens.labels(app, "prompt").inc(trace.prompt_tokens)
         self._tokens.labels(app, "completion").inc(trace.completion_tokens)
         self._found.labels(app).inc(trace.found_tokens)
@@ -243,17 +262,28 @@ class _Instances(Collector):
         restarts = CounterMetricFamily(
             "teola_instance_restarts", "Times it was started anew.", labels=labels
         )
+        refusals = CounterMetricFamily(
+            "teola_instance_refusals", "Calls that its server did not take.", labels=labels
+        )
+        limited = CounterMetricFamily(
+            "teola_limited_seconds",
+            "For which work waited because no server of it took any.",
+            labels=["engine"],
+        )
         now = self._runtime.loop.time()
         for name, queue in self._runtime.live.core.queues.items():
+            limited.add_metric((name,), queue.instances.limited_s(now))
             for i, instance in enumerate(queue.instances):
                 where = (name, str(i))
+                if instance.quota is not None:
+                    refusals.add_metric(where, instance.quota.refusals)
                 busy.add_metric(where, instance.entries)
                 up.add_metric(where, float(instance.usable(now)))
                 if instance.free is not None:
                     free.add_metric(where, max(0, instance.free))
                 ejections.add_metric(where, instance.ejections)
                 restarts.add_metric(where, instance.restarts)
-        yield from (busy, up, free, ejections, restarts)
+        yield from (busy, up, free, ejections, restarts, refusals, limited)
         yield from self._kept()
 
     def _kept(self) -> Iterable[Metric]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp
 
-from teola.errors import TeolaError
+from teola.errors import EngineError, TeolaError
 from teola.runtime.observe.noting import note
 from teola.serve.board import Board, Entry
 from teola.serve.observe.metrics import Metrics
@@ -34,6 +34,7 @@ class Observers:
         self._metrics, self._telemetry = metrics, telemetry
         self._unlogged: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
+        self._board = board
         board.on_start, board.on_end = self.accepted, self.ended
         board.on_refused = lambda found: self.refused(found, {})
 
@@ -54,7 +55,8 @@ class Observers:
         level = logging.INFO if entry.state in FINE else logging.WARNING
         if log.isEnabledFor(level):
             told = "query %(query_id)s of %(app)s ended %(state)s after %(latency_s).3f s"
-            note(log, level, "query_ended", told, **_of(entry), **_ending(entry))
+            said = _said(entry) if self._board.logs_said else {}
+            note(log, level, "query_ended", told, **_of(entry), **_ending(entry), **said)
 
     def refused(self, found: Problem, scope: MutableMapping[str, Any]) -> None:
         """A request was refused."""
@@ -105,6 +107,13 @@ def _ending(entry: Entry) -> dict[str, Any]:
     if result.error is not None:
         found |= {"error": problem_of(result).code, **_cause(result.error)}
     return found
+
+
+def _said(entry: Entry) -> dict[str, Any]:
+    """What a model's server said in words of what the query failed by."""
+    error = entry.result.error if entry.result is not None else None
+    root = error.__cause__ if error is not None else None
+    return {"said": root.said} if isinstance(root, EngineError) and root.said else {}
 
 
 def _cause(error: TeolaError) -> dict[str, Any]:

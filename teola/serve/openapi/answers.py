@@ -76,11 +76,23 @@ SCHEMAS: Final[Mapping[str, JsonSchema]] = {
             "outputs": _ANY_OBJECT,
             "latency_s": _NUMBER,
             "primitives": _COUNT,
+            "usage": _ref("QueryUsage"),
         },
         missing=_list(_TEXT),
         reasons={"type": "object", "additionalProperties": _TEXT},
         notices=_list(_TEXT),
         error=_TEXT,
+    ),
+    "QueryUsage": _object(
+        {
+            "prompt_tokens": _COUNT,
+            "cached_tokens": _COUNT,
+            "completion_tokens": _COUNT,
+            "calls": _COUNT,
+            "shared": _COUNT,
+            "seconds": {"type": "object", "additionalProperties": _NUMBER},
+            "cost": {"type": ["number", "null"]},
+        }
     ),
     "Query": _object(
         {"query_id": _TEXT, "app": _TEXT, "mode": _TEXT, "state": _STATE, "created": _NUMBER},

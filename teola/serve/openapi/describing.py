@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -39,19 +40,23 @@ _KINDS: Final[dict[Kind, dict[str, Any]]] = {
 }
 
 
-def described(app: App) -> dict[str, Any]:
-    """{"name", "description", "inputs", "outputs", "parameters"}; two of them JSON Schema."""
+def described(app: App, databases: Sequence[str] = ()) -> dict[str, Any]:
+    """{"name", "description", "inputs", "outputs", "parameters"}; two of them JSON Schema.
+    databases: that whoever asks may name."""
     return {
         "name": app.name,
         "description": app.description,
         "outputs": app.outputs,
-        "inputs": _inputs(app),
+        "inputs": _inputs(app, databases),
         "parameters": _parameters(app),
     }
 
 
-def _inputs(app: App) -> dict[str, Any]:
-    properties = {name: _input(one) for name, one in app.declared.items()}
+def _inputs(app: App, databases: Sequence[str]) -> dict[str, Any]:
+    properties = {
+        name: _named(one, databases) if one.names else _input(one)
+        for name, one in app.declared.items()
+    }
     if Kind.DOCUMENTS in app.inputs.values():
         properties |= {"collection": _TEXT, "filters": {"type": "object"}}
     needed = [
@@ -65,6 +70,14 @@ def _inputs(app: App) -> dict[str, Any]:
         "required": needed,
         "additionalProperties": False,
     }
+
+
+def _named(one: Input, databases: Sequence[str]) -> dict[str, Any]:
+    """An input that names a database of the configuration."""
+    names: dict[str, Any] = {"type": "string"}
+    if databases:
+        names["enum"] = sorted(databases)
+    return {"anyOf": [names, {"type": "null"}], "default": None} if one.optional else names
 
 
 def _input(one: Input) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from teola.workflow.components.rerank import Rerank
 from teola.workflow.components.search import Search
 from teola.workflow.components.sql import Sql
 from teola.workflow.components.web_search import WebSearch
+from teola.workflow.components.write import Write
 
 REGISTRY.ship(
     {
@@ -52,6 +53,7 @@ __all__ = [
     "Search",
     "Sql",
     "WebSearch",
+    "Write",
     "component",
     "named",
 ]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil, inf
 from typing import Any, Final
 
 from teola.errors import EngineError, InputError, OutputError, TeolaError
-from teola.graph import Grow, Remarks
+from teola.graph import Grow, KeepsRoom, Remarks
 from teola.tools.decision import PlannedCall
 from teola.tools.references import substituted
 from teola.tools.tool_result import ToolResult
@@ -48,6 +49,11 @@ OVER_TOLD: Final = "handed over"
 """Result of the step by which another agent takes over."""
 BROKEN: Final = 2
 """Streams of one turn that may break off after a call of it was read."""
+BUDGET: Final = "the budget of its query is spent or reserved"
+LAST_ANSWER: Final = 256
+"""Tokens of a last answer for which room is kept, at most."""
+MOST_OFF: Final = (0.1, 10.0)
+"""What an engine counts for each token that was estimated, at least and at most."""
 AGAIN: Final = "Your last reply could not be read: {told}. Reply again, as you were told to."
 
 
@@ -62,7 +68,9 @@ class Acting:
     number. over: the call by which another agent took over. edited:
     calls that a person has changed. thoughts: what the model wrote beside its calls, by the
     number of the first of them. broken: streams of this turn that broke off among its calls.
-    spending, counting: of tokens."""
+    spending, counting: of tokens. purse: of its query's budget. about, scale: estimated tokens of
+    the last prompt, and what its engine counted for each of them. lasting: the last answer is
+    being written. cut: why it had to answer, if its query's budget is the reason."""
 
     agent: Agency
     inputs: Mapping[str, Any]
@@ -90,6 +98,11 @@ class Acting:
     given_out: dict[int, dict[str, Any]] = field(default_factory=dict)
     forced: str = ""
     counting: Counting = ABOUT
+    purse: KeepsRoom | None = None
+    about: int = 0
+    scale: float = 1.0
+    lasting: bool = False
+    cut: str = ""
     history: str | None = None
     spending: Spending = field(init=False)
 
@@ -144,6 +157,8 @@ class Acting:
     def spent(self, key: str, prompt_tokens: int, generated_tokens: int) -> None:
         """What calls of LLMs have taken for a part that has ended."""
         self.spending.ended(key, prompt_tokens, generated_tokens)
+        if self.purse is not None and key.startswith(TURN) and self.about and prompt_tokens:
+            self.scale = max(MOST_OFF[0], min(MOST_OFF[1], prompt_tokens / self.about))
 
     def within(self, outer: Acting, key: str) -> None:
         """This run is a part of another agent's, or of what that calls: their bounds hold, too."""
@@ -167,6 +182,8 @@ class Acting:
             for item in outputs["calls"] or ():
                 self._read(item)
         decision = outputs["decision"]
+        if decision is None and self.purse is not None and not self.cut:
+            self.cut = self.forced = BUDGET
         if isinstance(decision, Mapping) and "answer" in decision:
             self.answer = decision["answer"]
         elif isinstance(decision, Mapping) and (said := decision.get("thought", "").strip()):
@@ -245,11 +262,14 @@ class Acting:
     def remarks(self) -> Remarks:
         """Whether it had to answer, and whether it did."""
         found = []
-        if self.forced:
+        if self.forced and not self.cut:
             found.append(f"it had to answer: {self.forced}")
         if isinstance(self.answer, str) and not self.answer.strip() and not self.given_out:
             found.append("its answer is empty")
-        return Remarks(tuple(found))
+        cut = f"it had to answer before it was done: {self.cut}" if self.cut else ""
+        if self.cut and self.answer is None and not self.given_out:
+            cut = f"it could not answer any more: {self.cut}"
+        return Remarks(tuple(found), cut=cut)
 
     def _step(self, number: int) -> dict[str, Any]:
         call, result = self.calls[number], self.results[number]
@@ -366,7 +386,7 @@ class Acting:
         due = self._due()
         if due or self.writing or len(self.begun) > len(self.results):
             return due
-        if self.answer is not None:
+        if self.answer is not None or (self.lasting and self.cut):
             return ()
         if self.aside and (found := self._handed()) is not None:
             return found
@@ -409,6 +429,8 @@ class Acting:
 
     def _over(self, call: PlannedCall) -> Grow:
         """The rest is done by another agent, which is told what was said and found so far."""
+        if self.purse is not None:
+            self.purse.give_back()  # who takes over keeps its own
         self._note()
         why = call.arguments.get("why")
         said = [self.history, *self._transcript(self.agent.config.results_tokens)]
@@ -434,6 +456,9 @@ class Acting:
         inputs = {name: self.inputs[name] for name in READ if name in self.inputs}
         if self.history is not None:
             inputs["history"] = self.history
+        if self.purse is not None and not last and not self._keeps_room(inputs):
+            last, self.cut, self.forced = True, BUDGET, BUDGET
+        self.lasting = last
         if self.entries:
             inputs["transcript"] = self._transcript(self._room(inputs))
         must = self.box.must if self.number == self.before else ()
@@ -442,16 +467,38 @@ class Acting:
             made = self.agent.maker.part(TURN, self.box, must)
         tells = frozenset({"calls"}) if self._streams and not last else NOTHING
         body = LAST if last else TURN
-        return Grow(body, key, inputs, tells, answers=True, made=made)
+        return Grow(body, key, inputs, tells, answers=True, made=made, last=last)
+
+    def _keeps_room(self, inputs: Mapping[str, Any]) -> bool:
+        """Keep room of the query's budget for a last answer, after this turn and what its calls may
+        give. Whether there is room for both."""
+        purse, config = self.purse, self.agent.config
+        assert purse is not None
+        written = self._transcript(config.results_tokens)
+        entries = sum(self.counting.tokens(one) for one in written if isinstance(one, str))
+        self.about = self._told(inputs) + entries
+        prompt = ceil(self.about * self.scale)
+        answer = min(config.max_tokens, LAST_ANSWER)
+        grown = prompt + config.max_tokens + LEAST_TOKENS
+        if not purse.keep(grown, answer) and not purse.keep(prompt, LEAST_TOKENS):
+            return False
+        return purse.may(prompt, min(config.max_tokens, LEAST_TOKENS))
+
+    def _told(self, inputs: Mapping[str, Any]) -> int:
+        told = [self.box.toolbox.text, *(v for v in inputs.values() if isinstance(v, str))]
+        return sum(map(self.counting.tokens, told))
 
     def _room(self, inputs: Mapping[str, Any]) -> int:
         """Tokens for calls and results, so that the prompt and what is written after it fit."""
         config, window = self.agent.config, self.counting.window
+        most = config.results_tokens
+        if self.lasting and self.purse is not None and self.purse.kept_tokens < inf:
+            kept = self.purse.kept_tokens / self.scale - self._told(inputs)
+            most = max(LEAST_TOKENS, min(most, int(kept)))
         if window is None:
-            return config.results_tokens
-        told = [self.box.toolbox.text, *(v for v in inputs.values() if isinstance(v, str))]
-        taken = sum(map(self.counting.tokens, told)) + TOLD_TOKENS + config.max_tokens
-        return max(LEAST_TOKENS, min(config.results_tokens, window - taken))
+            return most
+        taken = self._told(inputs) + TOLD_TOKENS + config.max_tokens
+        return max(LEAST_TOKENS, min(most, window - taken))
 
     def _note(self) -> None:
         """What the model is to see of the calls since its last turn."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from teola.graph import Grow
+from teola.graph import Grow, Repeated
 from teola.tools.decision import PlannedCall
 from teola.tools.toolbox import Toolbox
 from teola.workflow.build import Builder
-from teola.workflow.components.acting import CALL, TURN, Acting
+from teola.workflow.components.acting import CALL, LAST, TURN, Acting
 from teola.workflow.components.agency import Makes
 from teola.workflow.components.agent_turn import AgentConfig
 
+TURNS: Final = frozenset({TURN, LAST})
 CALL_TOKENS: Final = 22
 """Of a call as a model writes it; for simulations."""
 
@@ -36,6 +37,13 @@ class AgentGrower:
     @property
     def bodies(self) -> Mapping[str, Builder]:
         return dict(self.parts)
+
+    @property
+    def repeated(self) -> Repeated:
+        turns, calls = self.expect
+        with_calls = turns * calls if self.config.mode == "react" else turns
+        most = self.config.at_most
+        return Repeated(TURN, TURNS, min(with_calls + 1, most), at_most=most)
 
     @property
     def at_once(self) -> int:

@@ -16,7 +16,17 @@ from typing import Any, Literal
 from pydantic import Field
 
 from teola.errors import InputError, TemplateError, reason_of
-from teola.graph import NOBODY, Failures, Grow, GrowParams, Op, Ref, Remarks, Value
+from teola.graph import (
+    NOBODY,
+    Failures,
+    Grow,
+    GrowParams,
+    Op,
+    Ref,
+    Remarks,
+    Repeated,
+    Value,
+)
 from teola.workflow.block import UNKNOWN_ITEMS, Block
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config, Template
@@ -24,6 +34,7 @@ from teola.workflow.kinds import Kind
 from teola.workflow.part_template import PartTemplate
 
 ITEM = "item"
+ONE = frozenset({ITEM})
 
 
 class EachConfig(Config):
@@ -95,9 +106,10 @@ class Each(Component):
         )
         fed_by = self.over if config.streamed else ""
         params = GrowParams(grower, optional=tuple(self.extra), feeds=fed_by)
-        grow = block.add("grow", Op.GROW, inputs, tuple(self.outputs), params)
+        items = over.items or UNKNOWN_ITEMS
+        grow = block.add("grow", Op.GROW, inputs, tuple(self.outputs), params, planned=items)
         for port in self.outputs:
-            block.give(port, Ref(grow, port), over.items or UNKNOWN_ITEMS, open=True)
+            block.give(port, Ref(grow, port), items, open=True)
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,10 @@ class EachGrower:
     @property
     def bodies(self) -> Mapping[str, Builder]:
         return {ITEM: self.body}
+
+    @property
+    def repeated(self) -> Repeated:
+        return Repeated(ITEM, ONE, at_once=self.at_once)
 
     def growth(self, inputs: Mapping[str, Any]) -> Going:
         return Going(self, inputs)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from teola.errors import EngineError, TemplateError
-from teola.graph import Grow, GrowParams, Op, Ref, Remarks, Value
+from teola.graph import Grow, GrowParams, Op, Ref, Remarks, Repeated, Value
 from teola.workflow.block import Block
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Config, Template
@@ -20,6 +20,7 @@ from teola.workflow.kinds import Kind
 from teola.workflow.part_template import PartTemplate
 
 TURN = "turn"
+ONE = frozenset({TURN})
 
 
 class LoopConfig(Config):
@@ -118,6 +119,10 @@ class LoopGrower:
     def bodies(self) -> Mapping[str, Builder]:
         return {TURN: self.body}
 
+    @property
+    def repeated(self) -> Repeated:
+        return Repeated(TURN, ONE, min(self.expect, self.at_most), at_most=self.at_most)
+
     def growth(self, inputs: Mapping[str, Any]) -> Turning:
         return Turning(self, inputs)
 
@@ -149,6 +154,11 @@ class Turning:
         if self._good or self.turn >= loop.at_most:
             return ()
         return (self._next({name: outputs[given] for name, given in loop.carry}),)
+
+    def stopped(self, key: str) -> Sequence[Grow]:
+        """Its query's budget is spent: what the last whole turn gave stands."""
+        self._good = True
+        return ()
 
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
         raise error

@@ -5,7 +5,7 @@ import pytest
 
 from teola.engine import LeftOfMinute
 from teola.errors import EngineError
-from teola_engines.openai import wire
+from teola_engines.openai import budget_headers, wire
 
 
 async def pieces(*chunks):
@@ -18,7 +18,7 @@ async def test_events_survive_every_cut():
     for size in (1, 2, 3, 7, len(whole)):
         chunks = [whole[i : i + size] for i in range(0, len(whole), size)]
         found = [data async for data in wire.events(pieces(*chunks))]
-        assert found == ['{"t": "é\u2028\x85"}', "2", "[DONE]"]
+        assert found == ['{"t": "é\u2028\x85"}', wire.ALIVE, "2", "[DONE]"]
 
 
 async def test_a_line_without_end_is_given_up():
@@ -39,7 +39,7 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def clock(monkeypatch):
     """It is NOW."""
-    monkeypatch.setattr(wire.time, "time", NOW.timestamp)
+    monkeypatch.setattr(budget_headers.time, "time", NOW.timestamp)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def clock(monkeypatch):
 @pytest.mark.usefixtures("clock")
 def test_what_servers_say_is_left(name, dialect, left, reset, found):
     said = {"remaining": left, "reset": reset}
-    told = wire.left_of_minute(
+    told = budget_headers.left_of_minute(
         {dialect.format(what, name): text for what, text in said.items() if text is not None}
     )
     amount, reset_s = found or (None, None)
@@ -96,7 +96,7 @@ def test_what_servers_say_is_left(name, dialect, left, reset, found):
 )
 @pytest.mark.usefixtures("clock")
 def test_when_servers_want_to_be_asked_again(headers, seconds):
-    assert wire.retry_after(headers) == seconds
+    assert budget_headers.retry_after(headers) == seconds
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ async def test_a_chat_template_is_split_exactly(chat_model_folder: Path, plain: 
 
 
 def test_bfloat16_differs_only_where_two_tokens_are_nearly_tied(model_folder: Path) -> None:
-    from teola_engines.llm.paged_model import PagedModel, Row, load
+    from teola_engines.llm.paged_model import BatchRow, PagedModel, load
 
     paged = PagedModel(load(str(model_folder), "bfloat16", "cpu"), 16, 1 << 26, 4096)
     chance, differ = random.Random(3), 0
@@ -173,9 +173,9 @@ def test_bfloat16_differs_only_where_two_tokens_are_nearly_tied(model_folder: Pa
             [chance.randrange(5, 1000) for _ in range(chance.randrange(40, 90))] for _ in "abcd"
         ]
         tables = [range(8 * i, 8 * i + 8) for i in range(4)]
-        whole = [paged.forward([Row(ids, 0, tables[0])])[0] for ids in prompts]
-        paged.forward([Row(ids[:32], 0, t) for ids, t in zip(prompts, tables, strict=True)])
-        rows = [Row(ids[32:], 32, table) for ids, table in zip(prompts, tables, strict=True)]
+        whole = [paged.forward([BatchRow(ids, 0, tables[0])])[0] for ids in prompts]
+        paged.forward([BatchRow(ids[:32], 0, t) for ids, t in zip(prompts, tables, strict=True)])
+        rows = [BatchRow(ids[32:], 32, table) for ids, table in zip(prompts, tables, strict=True)]
         for alone, split in zip(whole, paged.forward(rows), strict=True):
             if alone.argmax() != split.argmax():
                 differ += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from time import monotonic
 from urllib.parse import quote
 
 import psycopg
@@ -11,11 +12,14 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from teola.engine import QueryContext, Request
-from teola.errors import EngineUnavailable
+from teola.errors import EngineUnavailable, QueryCancelled
 from teola.graph.ops import Op, SqlParams, SqlWork
+from teola.sql.lookup import SqlAddress, look_up
+from teola.sql.sql_rows import LookupLimits
 from teola_engines.sql import SqlDatabase
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
+from tests.planted import catches, edited
 
 STATEMENTS = (
     "CREATE TABLE boats (id int PRIMARY KEY, name text)",
@@ -78,3 +82,25 @@ def test_a_server_is_a_database_too(address: str, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(EngineUnavailable, match="is a superuser") as refused:
         SqlDatabase(secret="HARBOUR").start()
     assert owner not in str(refused.value)
+
+
+@catches(
+    "runs-for-nobody",
+    "a statement runs on after its query has ended",
+    edited("teola.sql.postgres_reader:_watched.__wrapped__", "not wanted()", "False"),
+)
+def test_what_nobody_waits_for_is_cancelled_on_the_server(address: str) -> None:
+    slow = "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b"
+    began = monotonic()
+    with pytest.raises(QueryCancelled):
+        look_up(
+            SqlAddress.of(address),
+            slow,
+            LookupLimits(seconds=4.0),
+            wanted=lambda: monotonic() < began + 0.3,
+        )
+    assert monotonic() - began < 3.5
+    with psycopg.connect(address) as connection:
+        counted = "SELECT count(*) FROM pg_stat_activity WHERE strpos(query, '100000) AS b') > 0"
+        running = connection.execute(f"{counted} AND pid <> pg_backend_pid()").fetchone()
+    assert running == (0,)

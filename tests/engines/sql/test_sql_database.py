@@ -92,7 +92,7 @@ def test_it_tells_what_it_has(path: Path) -> None:
 @catches(
     "cost-ignored",
     "a statement runs whatever it costs",
-    edited(SqlDatabase._check_cost, "> most:", "> most + 1e99:"),
+    edited(SqlDatabase._too_dear, "<= most:", "<= most + 1e99:"),
 )
 def test_it_answers_and_refuses(path: Path) -> None:
     with Asked(path, private=["boats.email"], values=False, max_plan_cost=5_000) as ask:
@@ -127,7 +127,7 @@ def test_what_does_not_end_is_the_statements_error(path: Path) -> None:
 @catches(
     "any-tenant",
     "every tenant may ask",
-    edited(SqlDatabase._executed, "request.context.tenant not in self._tenants", "False"),
+    edited(SqlDatabase._executed, "not self.open_to(request.context.tenant)", "False"),
 )
 def test_a_database_is_its_tenants_own(lite: Path) -> None:
     with Asked(lite, tenants=["a"], values=False) as ask:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,9 +14,12 @@ from teola import App, Ask, Condition, Each, Loop, Runtime, component
 from teola.engine import Hit
 from teola.errors import DeadlineExceeded, InputError, QueryFailed, TemplateError, UnknownName
 from teola.graph import Inquiry
+from teola.policies.work import Work
 from teola.query.desk import desk_of
 from teola.query.result import Result
 from teola.runtime.live.people import AsksPeople, People
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.graph_run import GraphRun
 from teola.workflow.component import Template
 from tests.planted import catches, edited
 
@@ -191,10 +194,28 @@ async def test_people_have_as_long_as_the_first_question_that_nobody_answers() -
     assert lost == ["yes", "a", "c"]
 
 
-def test_its_deadline_stands_still_while_it_waits(mail: App) -> None:
+@catches(
+    "works-not-postponed",
+    "works are in a hurry as if nobody had waited for people",
+    edited(GraphRun._postponed, "+= event.by_s", "+= 0.0"),
+)
+def test_its_deadline_stands_still_while_it_waits(
+    mail: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does that by which its works are ordered."""
+    submit, deadlines = EngineQueue.submit, list[float]()
+
+    def noted(queue: EngineQueue, work: Work, now: float, out: Any = None) -> None:
+        deadlines.append(work.deadline - work.began)
+        submit(queue, work, now, out)
+
+    monkeypatch.setattr(EngineQueue, "submit", noted)
     waiting = mail.run(topic="tides", deadline_s=0.4)
     time.sleep(0.7)
     assert mail.resume(waiting.query_id, "yes").state == "ok"
+    before, after = deadlines
+    assert before == pytest.approx(0.4, abs=0.1)
+    assert after - before == pytest.approx(0.7, abs=0.3)
 
 
 def test_people_have_so_long(runtime: Runtime) -> None:

@@ -1,11 +1,22 @@
 """Servers that refuse, are away or hang, on real sockets: queries wait, or others take them."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
-from teola.schedule.events import State
+from teola import Embedding
+from teola.engine import Request
+from teola.errors import EngineAway
+from teola.schedule.events import State, Timer
+from teola.schedule.plan import Plan
+from teola.testing.hash_engines import HashEmbedder
+from teola_engines.embedding import OpenAIEmbeddings
 from teola_engines.llm import OpenAIServer
+from tests.fake_embeddings import FakeEmbeddings
 from tests.fake_openai import Fail, FakeOpenAI, Hang
 from tests.recording import Bench
+from tests.runtime.live.test_live import inputs
+from tests.runtime.live.test_live import plan as made
 from tests.schedule.plans import call, plan
 
 BUSY = Fail(429, "slow down", headers={"retry-after-ms": "200"})
@@ -85,3 +96,52 @@ async def test_a_call_that_hangs_goes_elsewhere() -> None:
             assert await asked(bench, 2) == [State.OK] * 2
             assert await asyncio.to_thread(hanging.wait, lambda: not hanging.in_flight)
     assert len(good.calls) == 2
+
+
+def embed() -> Plan:
+    return made(Embedding(inputs={"texts": "notes"}), "vectors")
+
+
+def given(text: str) -> dict[str, Any]:
+    return {**inputs(), "notes": [text]}
+
+
+class Restarting(HashEmbedder):
+    """A client of a server that is away at first; so do all of its instances know it."""
+
+    async def execute(self, requests: Sequence[Request]) -> Any:  # type: ignore[override]
+        if asyncio.get_running_loop().time() < self.away_until:
+            return [EngineAway("nobody is there")] * len(requests)
+        return await super().execute(requests)
+
+
+async def test_batches_wait_while_every_server_restarts() -> None:
+    embedders = [Restarting(), Restarting()]
+    for one in embedders:
+        one.away_until = asyncio.get_running_loop().time() + 0.3
+    async with Bench({"embedding": embedders}) as bench:
+        runs = (bench.run(embed(), given(f"word {k}")) for k in range(12))
+        endings = await asyncio.gather(*runs)
+    assert {ending.state for ending in endings} == {State.OK}
+
+
+async def test_what_waits_for_a_limit_is_embedded_in_one_request() -> None:
+    """Sixteen callers, one after another, while one request a minute may be sent."""
+    with FakeEmbeddings() as server:
+        engine = OpenAIEmbeddings(url=server.url, requests_per_minute=1)
+        async with Bench({"embedding": [engine]}) as bench:
+            quota = bench.live.core.queues["embedding"].instances[0].quota
+            assert quota is not None
+            first = await bench.run(embed(), given("word"))
+            before = len(server.asked)
+            tasks = []
+            for k in range(16):
+                tasks.append(bench.start(embed(), given(f"word {k}")))
+                await asyncio.sleep(0)
+            assert len(server.asked) == before, "they wait"
+            quota.account.requests.most = 2
+            bench.live.wake()
+            bench.live.handle(Timer("embedding"), asyncio.get_running_loop().time())
+            endings = await asyncio.gather(*tasks)
+    assert {ending.state for ending in (first, *endings)} == {State.OK}
+    assert len(server.asked) == before + 1

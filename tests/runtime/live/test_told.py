@@ -12,6 +12,7 @@ from teola.engine import QueryContext
 from teola.policies.asker import Asker
 from teola.profile import paper
 from teola.runtime.growing import part_run
+from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import query_of
 from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
@@ -19,6 +20,7 @@ from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.core import Core
 from teola.schedule.events import State
+from teola.schedule.graph_run import GraphRun
 from teola.schedule.run import Run
 from teola.testing.hash_engines import HashModel
 from teola.workflow.build import Builder
@@ -51,6 +53,26 @@ async def test_loading_counts_as_a_query_s_age() -> None:
     (work,) = spy.seen
     assert (work.asker.tenant, work.asker.app, work.began) == ("b", "rag", admitted)
     assert work.arrival >= admitted + LOADED_S
+
+
+@catches(
+    "inside-is-new",
+    "a query inside another is a newcomer",
+    edited(query_of, "around.admitted, around.total_s", "asker.admitted, around.total_s"),
+)
+async def test_a_query_inside_another_is_as_old_as_that_where_times_are_known() -> None:
+    p = plan(*call("m"))
+    for total_s, age in ((4.0, 3.0), (0.0, 7.0)):
+        around = GraphRun("outer", p, began=5.0, admitted=3.0, longer_s=total_s)
+        async with Bench({"llm": HashModel()}) as bench:
+            spy = bench.core.queues["llm"].line.policy = Spy()
+            context, trace = QueryContext("q", "b"), Trace("q", "rag", p, 7.0)
+            asker = Asker("b", "rag", "q", 7.0)
+            terms = Terms(depth=1, around=around)
+            given = {"question": "why?"}
+            await bench.live.execute(p, given, context, asker, trace, terms=terms)
+        (work,) = spy.seen
+        assert (work.began, work.admitted, work.longer_s) == (7.0, age, total_s)
 
 
 def simulated(batching: str = "topology") -> Sim:

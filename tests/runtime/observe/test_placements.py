@@ -55,6 +55,7 @@ def test_each_try_has_its_reason_and_the_last_one_what_it_found() -> None:
         "least loaded: 0 tokens, next 9 tokens (instance 1)",
         "prompt_tokens": 40,
         "found_tokens": 30,
+        "answer_tokens": 5,
     }
     assert "prompt_tokens" not in other.to_json()
 

@@ -102,7 +102,7 @@ def asked(server: FakeOpenAI, body: Any, **about: Any) -> Result:
 
 
 def looping(runtime: Runtime) -> Any:
-    ask = Generate(context_required=False)
+    ask = Generate(context_required=False, temperature=0.5)
     return Loop(
         ask >> judged,
         carry={"question": "answer"},
@@ -114,7 +114,9 @@ def looping(runtime: Runtime) -> Any:
 
 
 def asking(runtime: Runtime) -> Any:
-    inner = App("inner", Generate(context_required=False), runtime=runtime, **QUESTION)
+    inner = App(
+        "inner", Generate(context_required=False, temperature=0.5), runtime=runtime, **QUESTION
+    )
 
     @component(outputs="answer")
     def ask(question: str) -> str:
@@ -158,7 +160,7 @@ def test_tries_of_parts_have_their_errors() -> None:
     with FakeOpenAI("yes", vllm=False) as server:
         server.script(Fail(500, "out of memory on rank 0"))
         body = Each(
-            Generate(context_required=False),
+            Generate(context_required=False, temperature=0.5),
             over="items",
             item="question",
             gives={"answers": "answer"},

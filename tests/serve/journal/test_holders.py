@@ -11,7 +11,7 @@ import pytest
 
 from teola.query.journal import statements
 from teola.query.journal.journal import Given, Journal
-from teola.query.journal.rows import Ended
+from teola.query.journal.query_rows import Ended
 from teola.serve.journal.keeper import Keeper
 from tests.planted import catches, edited
 from tests.serve.conftest import soon

@@ -2,6 +2,7 @@
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { plural, seconds, shorter, visible } from "./format.js";
 import { alive } from "./live.js";
+import { DRAWN, isTable, table } from "./rows.js";
 
 const isHit = (one) => typeof one?.text === "string" && "document" in one;
 
@@ -10,7 +11,8 @@ function parts(outputs) {
   const names = Object.keys(outputs);
   const main = names.includes("answer") ? "answer" : names.length === 1 ? names[0] : null;
   const hits = names.filter((name) => Array.isArray(outputs[name]) && outputs[name].some(isHit));
-  const rest = names.filter((name) => name !== main && !hits.includes(name));
+  const drawn = isTable(outputs) ? DRAWN : [];
+  const rest = names.filter((name) => name !== main && !hits.includes(name) && !drawn.includes(name));
   return { main: hits.includes(main) ? null : main, hits, rest };
 }
 
@@ -32,8 +34,13 @@ export function answer(query) {
       ? html`<p class="note">Without ${result.missing
         .map((name) => `${name} (${result.reasons?.[name] ?? "it failed"})`).join(", ")}.</p>`
       : nothing}
+    ${result.objective?.stated
+      ? html`<p class="note" data-testid="objective">Wanted within ${seconds(result.objective.finish_by_s)}, ${
+        result.objective.met ? "and in time" : "and late"}.</p>`
+      : nothing}
     ${(result.notices ?? []).map((told) => html`<p class="note">${told}</p>`)}
     ${failure(query)}
+    ${isTable(result.outputs) ? table(query, result.outputs) : nothing}
     ${hits.map((name) => sources(name, result.outputs[name]))}
     ${rest.map((name) => html`<details><summary>${name}</summary>
       <pre tabindex="0" aria-label=${name} dir="auto">${asText(result.outputs[name])}</pre></details>`)}`;

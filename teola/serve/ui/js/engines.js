@@ -105,18 +105,21 @@ const unlike = ({ instances }) => new Set(instances.map(({ about }) => about)).s
 
 const about = (one) => html` <small class="dim about">${one.about}</small>`;
 
-const SIGNS = { up: "✓", recovering: "◐", ejected: "✕", down: "✕", gone: "✕" };
+const SIGNS = { up: "✓", recovering: "◐", closed: "◷", ejected: "✕", down: "✕", gone: "✕" };
 
 const row = (engine, one) => html`<tr>
   <td>#${one.instance}${unlike(engine) && !engine.continuous ? about(one) : nothing}</td>
   <td><span class="badge is-${one.state}"><span aria-hidden="true">${SIGNS[one.state]}</span>
-    ${one.state}</span></td>
+    ${one.state}</span>${one.opens_s === null ? nothing : limited(one)}</td>
   <td class="right digits">${count(one.in_flight)}</td>
   ${engine.continuous
     ? html`<td class="right digits">${count(one.bound)}</td><td class="right digits">${count(one.weight)}</td>
       <td class="right digits" title=${toldOf(one.recent_hits)}>${ratio(one.recent_hits)}</td>`
     : html`<td class="right digits">${count(one.batches)} of ${count(engine.concurrency)}</td>`}
 </tr>`;
+
+const limited = ({ opens_s: seconds }) => html` <small class="dim digits">waits for the server's
+  rate limit, ${Math.ceil(seconds)} s</small>`;
 
 const ratio = ({ prompt_tokens: all, found_tokens: found }) =>
   all ? `${Math.round((100 * found) / all)} %` : "–";

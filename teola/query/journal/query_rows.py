@@ -168,6 +168,14 @@ class Body(BaseModel):
     overrides: dict[str, Any] = {}
     passes: str | None = None
     session: str | None = None
+    finish_by_s: float | None = None
+    most_tokens: int | None = None
+    most_cost: float | None = None
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """What the query may take, by the names that QuerySpec has for it."""
+        return {"most_tokens": self.most_tokens, "most_cost": self.most_cost}
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -201,8 +209,9 @@ class Body(BaseModel):
             for name, value in self.inputs.items()
         }
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
-        if self.session is not None:  # what has none is as it was before there were any
-            whole["session"] = self.session
+        for name in ("session", "most_tokens", "most_cost", "finish_by_s"):
+            if (value := getattr(self, name)) is not None:  # else it is as before there were any
+                whole[name] = value
         try:
             return json.dumps(whole, sort_keys=True, default=_no_json), files
         except InputError:

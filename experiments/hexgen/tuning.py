@@ -1,0 +1,71 @@
+"""The tuner in the simulator: the same state machine as in a server, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from teola.learning import Learner
+from teola.profile import Profile
+from teola.runtime.driver import Query
+from teola.runtime.sim import Sim, SimulatedQuery
+from teola.runtime.sim.staged import StagedQuery, staged
+from teola.runtime.tuning.replay_case import ReplayCase, tuned
+from teola.runtime.tuning.tuner import Tuner, TunerOptions
+from teola.schedule.events import State, Tuned
+
+TAKES_S: Final = 10.0
+"""Virtual seconds until a replay has ended: about what it takes."""
+GRID: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+class Tuning:
+    """Tunes alpha while a simulation runs. changes: (when, alpha)."""
+
+    def __init__(
+        self, sim: Sim, profile: Profile, learner: Learner, options: TunerOptions, alpha: float
+    ) -> None:
+        self.sim, self.profile, self.learner = sim, profile, learner
+        self.tuner, self.alpha = Tuner(options), alpha
+        self.changes: list[tuple[float, float]] = []
+        sim.at(self.tuner.due, self._window)
+        self.left = 0
+
+    def began(self, id: str, app: str, finish_by_s: float) -> None:
+        """A query has arrived."""
+        self.tuner.began(id, StagedQuery((), app, self.sim.now, finish_by_s=finish_by_s))
+
+    def ended(self, query: Query, result: SimulatedQuery) -> None:
+        """A query has ended."""
+        self.left -= 1
+        if result.state is State.OK:
+            self.tuner.ended(query.id, staged(query.trace), result.finished)
+        else:
+            self.tuner.recent.dropped(query.id)
+
+    def _window(self) -> None:
+        if self.left <= 0:
+            return
+        now = self.sim.now
+        sample = self.tuner.look(now)
+        if sample is not None:
+            self.sim.at(now + TAKES_S, self._apply, self._best(sample))
+        self.sim.at(self.tuner.due, self._window)
+
+    def _best(self, sample: list[StagedQuery]) -> float:
+        lessons = self.learner.lessons
+        case = ReplayCase(
+            sample,
+            replace(self.profile, habits=lessons.habits),
+            batching="urgency",
+            routing="workload_balanced",
+            minimise=self.tuner.options.minimise,
+            skip=0.0 if self.tuner.options.sample == "window" else 0.25,
+        )
+        return tuned(case, "routing", "alpha", GRID)
+
+    def _apply(self, alpha: float) -> None:
+        self.tuner.told()
+        self.alpha = alpha
+        self.changes.append((self.sim.now, alpha))
+        self.sim.handle(Tuned("llm", "routing", {"alpha": alpha}), self.sim.now)

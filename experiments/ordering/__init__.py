@@ -1,0 +1,1 @@
+"""Who goes first: deadlines, maps beside people, and overload."""

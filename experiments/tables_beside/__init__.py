@@ -1,0 +1,1 @@
+"""Interactive queries beside a run of rows. See README.md here."""

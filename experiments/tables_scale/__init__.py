@@ -1,0 +1,1 @@
+"""How many rows a query over tables gets through, and what is left of it when it is killed."""

@@ -1,0 +1,86 @@
+"""How long an LLM call takes on each instance of its engine, by kinds of equal instances.
+
+    t_comp = prefill of the prompt, in steps of the instance's budget + a step for each answer token
+
+(Hexgen-Text2SQL, section 2: `t_prefill(L) + t_decode(Lout)`.) Instances whose times are equal are
+one kind, so that a thousand of them cost no more than two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from teola.policies.routing.base import EngineView
+from teola.policies.work import Work
+from teola.profile import EngineProfile, StepTime
+
+
+def answer_tokens(work: Work) -> int:
+    """Tokens that an LLM call is expected to generate."""
+    return work.spec.expected_output or work.spec.planned_output
+
+
+def prefill_s(profile: EngineProfile, tokens: float) -> float:
+    """Seconds of a prompt's steps, which nothing else shares."""
+    step = profile.step
+    steps = -(-tokens // max(1, profile.max_batch))
+    fixed = step.base_s + max(0.0, step.prefill_s)
+    return steps * fixed + step.per_token_s * tokens + step.per_pair_s * tokens * (tokens + 1) / 2
+
+
+def step_s(profile: EngineProfile, context: float = 0.0) -> float:
+    """Seconds of a decoding step of one sequence that attends to so many tokens."""
+    return profile.step.seconds(1, context)
+
+
+def call_s(profile: EngineProfile, prompt: float, answer: float) -> float:
+    """Seconds of a call that has the instance to itself."""
+    return prefill_s(profile, prompt) + answer * step_s(profile, prompt)
+
+
+class InstanceKinds:
+    """The instances of an engine by equal times.
+
+    profiles: one of each kind. members: the instances of each. of: the kind of each instance.
+    timed: whether the times of all are known. answer: tells the tokens of a call's answer.
+    """
+
+    def __init__(self, view: EngineView) -> None:
+        self._view = view
+        self.answer: Callable[[Work], float] = answer_tokens
+        self._seen: tuple[EngineProfile, ...] = ()
+        self._version: int | None = None
+        self.profiles: list[EngineProfile] = []
+        self.members: list[list[int]] = []
+        self.of: list[int] = []
+        self.timed = False
+        self.renew()
+
+    def renew(self) -> bool:
+        """Look whether times are others now; whether they are."""
+        profiles = self._view.profiles
+        version = getattr(profiles, "version", None)  # of learned ones, which change
+        if self._seen and version == self._version and profiles[0] is self._seen[0]:
+            return False
+        self._seen, self._version = tuple(profiles), version
+        by_times: dict[tuple[StepTime, int], int] = {}
+        self.profiles, self.members, self.of = [], [], []
+        for i, profile in enumerate(self._seen):
+            kind = by_times.setdefault((profile.step, profile.max_batch), len(by_times))
+            if kind == len(self.profiles):
+                self.profiles.append(profile)
+                self.members.append([])
+            self.members[kind].append(i)
+            self.of.append(kind)
+        self.timed = all(profile.timed for profile in self.profiles)
+        return True
+
+    def seconds(self, work: Work) -> list[float]:
+        """A call's seconds on an instance of each kind."""
+        prompt, answer = work.tokens, self.answer(work)
+        return [call_s(profile, prompt, answer) for profile in self.profiles]
+
+    def mean(self, seconds: Sequence[float]) -> float:
+        """The mean over all instances of what is told of each kind."""
+        pairs = zip(seconds, self.members, strict=True)
+        return sum(each * len(members) for each, members in pairs) / len(self.of)

@@ -1,0 +1,262 @@
+"""paced: order and routing in one, for queries that are to end by a time on unequal instances.
+
+An engine that computes prompts in chunks makes each decoding step as long as its budget of prompt
+tokens takes, while prompts wait there: for all calls at once, so that none ends. So no instance is
+sent more calls than leave its steps short, and what waits, waits here, where its order is known:
+
+    order   by the objective of its query; then the longest expected rest; then arrival
+    bound   u_i = max(LEAST, 1 - s_i / tau);  K_i = max(2, round(u_i (p_i + d_i / (1 - u_i)) / p_i))
+    send    while fewer than K_i calls are in flight on i and less than a step's budget is pending
+    where   the open instance on which it is predicted to end first:
+            (pending + missing tokens) x s a token + answer x (s_i + (tau - s_i) min(1, n_i / K_i))
+
+s_i: a step of one sequence; p_i: a prompt of mean length; d_i: an answer of mean length, alone.
+tau: how long a decoding step may become, one time for all instances, so that none is the slow one:
+in steps of the fastest instance. u_i is the part of the time that is left for prompts. A call is
+always sent to an instance that has none. Where times are not known there is no bound.
+
+One object is both policies of its queue: `order(loads, now)` is told no work, and puts the
+instances in order for the work that `choose` will give next (decision 0057).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import compress
+from math import inf
+from operator import is_not
+from typing import ClassVar, Final
+
+from teola.errors import InputError
+from teola.policies.ordered import ANYWHERE, KeyEntry, Ordered, PolicyKey
+from teola.policies.reason import Because
+from teola.policies.routing.base import (
+    EngineView,
+    Finished,
+    Happening,
+    InstanceView,
+    Loads,
+    RoutingPolicy,
+)
+from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prefill_s, step_s
+from teola.policies.work import Slice, Slots, Work
+from teola.profile import EngineProfile
+
+LEAST: Final = 0.3
+"""Part of the time for prompts that also an instance has whose steps are longer than tau."""
+LAST: Final = 1000
+"""Calls whose mean lengths count, about."""
+AGAIN: Final = 64
+"""Calls after which bounds are worked out again, at the latest."""
+NOWHERE: Final = -1
+
+
+def calls_at_once(profile: EngineProfile, prompt: float, answer: float, tau_s: float) -> float:
+    """K: the calls of mean lengths that an instance may have in flight."""
+    prompt_s, step = prefill_s(profile, prompt), step_s(profile, prompt)
+    if prompt_s <= 0 or tau_s <= 0:
+        return inf
+    share = min(max(LEAST, 1 - step / tau_s), 0.99)
+    return max(2, round(share * (prompt_s + answer * step / (1 - share)) / prompt_s))
+
+
+class Paced(Ordered, RoutingPolicy):
+    """tau: how long a decoding step may become, in steps of the fastest instance, above 1."""
+
+    eager = True
+    whole: ClassVar[bool] = True
+    overfills: ClassVar[bool] = True
+    observes = (Finished,)
+    ordered = Because.SOONEST
+    tunable: ClassVar[Mapping[str, tuple[float, ...]]] = {"tau": (5.0, 7.0, 10.0, 15.0)}
+
+    def __init__(self, tau: float = 7.0) -> None:
+        super().__init__()
+        self.tau = _tau_of(tau)
+        self._prompt = self._answer = 0.0
+        self._came = self._ended = self._due = 0
+        self._aim: tuple[Work, int] | None = None
+        self._kinds: InstanceKinds | None = None
+
+    def attach(self, view: EngineView) -> None:
+        self.view = view
+        self._kinds = InstanceKinds(view)
+        self._bound()
+
+    def tune(self, tau: float) -> None:
+        """From the next call on."""
+        self.tau = _tau_of(tau)
+        self._bound()
+
+    # --- what waits -------------------------------------------------------------------------
+
+    def key(self, work: Work, now: float) -> PolicyKey:
+        return work.asker.finish_by, -work.spec.estimate.rest_s - work.behind_s
+
+    def priority(self, work: Work, now: float) -> int:
+        """As it is sent in order, the server is to take it in order."""
+        finish_by = work.asker.finish_by
+        return -round(1000 * finish_by) if finish_by < inf else -(10**13)
+
+    def add(self, work: Work, now: float) -> None:
+        super().add(work, now)
+        if work.spec.lane is None and not work.tries:
+            self._came += 1
+            self._prompt += (work.tokens - self._prompt) / min(self._came, LAST)
+            if not self._ended:
+                self._answer += (answer_tokens(work) - self._answer) / min(self._came, LAST)
+            if self._came >= self._due:
+                self._bound()
+
+    def observe(self, event: Happening, now: float) -> None:
+        if isinstance(event, Finished) and event.generated and event.work.spec.lane is None:
+            self._ended += 1
+            before = self._answer if self._ended > 1 else event.generated
+            self._answer = before + (event.generated - before) / min(self._ended, LAST)
+
+    def choose(self, slots: Slots, now: float) -> list[Slice]:
+        kinds = self._kinds
+        if kinds is None or slots.lane is not None or None not in self._lanes:
+            return super().choose(slots, now)
+        i = slots.instance
+        seen = self.view.instances(now)[i]
+        if self._score_of(i, seen) == inf:
+            return []
+        heaps = self._lanes[None]
+        here = self._first([heap for heap in (heaps.get(i),) if heap])
+        anywhere = self._first([heap for heap in (heaps.get(ANYWHERE),) if heap])
+        entries = [heap[0] for heap in (here, anywhere) if heap and self._for(heap[0], i)]
+        work = min(entries)[-1] if entries else None
+        if work is None or work.avoid == i:
+            return []
+        lo, hi = work.spans[0]
+        tokens = hi - lo - work.found
+        if slots.running and seen.free is not None and tokens > seen.free:
+            return []  # its KV memory has no room
+        return [Slice(work, lo, hi)]
+
+    def _for(self, entry: KeyEntry, i: int) -> bool:
+        """Whether the work is to go to instance `i` if it goes now."""
+        work = entry[-1]
+        if work.affinity >= 0 or len(self.view) == 1:
+            return True
+        if self._aim is None:  # times are not known
+            return True
+        return self._aim[0] is work and self._aim[1] == i
+
+    # --- where it goes ----------------------------------------------------------------------
+
+    def order(self, loads: Loads, now: float) -> Iterable[int]:
+        kinds = self._kinds
+        heaps = self._lanes.get(None, {})
+        heap = self._first([heap for heap in (heaps.get(ANYWHERE),) if heap])
+        if kinds is None or heap is None or not kinds.timed:
+            self._aim = None
+            return loads.instances
+        work = heap[0][-1]
+        best = self._best(work, loads, now)
+        self._aim = work, best
+        return () if best == NOWHERE else (best,)
+
+    def _best(self, work: Work, loads: Loads, now: float) -> int:
+        """The open instance on which a call is predicted to end first."""
+        kinds = self._kinds
+        assert kinds is not None
+        if kinds.renew() or self._came >= self._due:
+            self._bound()
+        instances = self.view.instances(now)
+        for i in compress(range(len(instances)), map(is_not, instances, self._seen)):
+            self._stand(i, instances[i])
+        best = (inf, NOWHERE)
+        answer = kinds.answer(work) or self._answer
+        for kind, heap in enumerate(self._heaps):
+            i = self._free_of(kind, heap, loads, work.avoid) if heap else NOWHERE
+            if i >= 0:
+                best = min(best, (self._ends_s(i, instances[i], work, answer), i))
+        return best[1]
+
+    def _free_of(self, kind: int, heap: list[tuple[float, int]], loads: Loads, avoid: int) -> int:
+        aside: list[tuple[float, int]] = []
+        found = NOWHERE
+        while heap:
+            score, i = heap[0]
+            if self._score[i] != score:
+                heappop(heap)
+            elif i in loads and i != avoid:
+                found = i
+                break
+            else:
+                aside.append(heappop(heap))
+        for entry in aside:
+            heappush(heap, entry)
+        return found
+
+    def _ends_s(self, i: int, seen: InstanceView, work: Work, answer: float) -> float:
+        kind = self._kinds.of[i]  # type: ignore[union-attr]
+        waits_s = (seen.prefilling + work.missing) * self._token_s[kind]
+        return waits_s + answer * self._step_s(kind, seen.running)
+
+    def _step_s(self, kind: int, running: int) -> float:
+        """How long a step becomes with so many calls beside it."""
+        alone = self._alone_s[kind]
+        filled = min(1.0, running / self.bounds[kind])
+        return alone + max(0.0, self._tau_s - alone) * filled
+
+    # --- bounds -----------------------------------------------------------------------------
+
+    def _bound(self) -> None:
+        """Work out how many calls each kind of instance may have, and put them in order anew."""
+        kinds = self._kinds
+        if kinds is None:
+            return
+        kinds.renew()
+        self._due = self._came + min(AGAIN, max(1, self._came // 8))
+        prompt, answer = max(1.0, self._prompt), max(1.0, self._answer)
+        self._alone_s = [step_s(one, prompt) for one in kinds.profiles]
+        self._token_s = [prefill_s(one, prompt) / prompt for one in kinds.profiles]
+        self._tau_s = self.tau * min(self._alone_s)
+        timed = kinds.timed and self._came > 0
+        self.bounds = [
+            calls_at_once(one, prompt, answer, self._tau_s) if timed else inf
+            for one in kinds.profiles
+        ]
+        self._budget = [limits.max_batch for limits in self.view.limits]
+        count = len(kinds.of)
+        self._score = [inf] * count
+        self._heaps: list[list[tuple[float, int]]] = [[] for _ in kinds.profiles]
+        self._seen: list[InstanceView | None] = [None] * count
+
+    def _stand(self, i: int, seen: InstanceView) -> None:
+        """Instance `i` is so now."""
+        self._seen[i] = seen
+        score = self._score_of(i, seen)
+        self._score[i] = score
+        if score < inf:
+            kind = self._kinds.of[i]  # type: ignore[union-attr]
+            heap = self._heaps[kind]
+            heappush(heap, (score, i))
+            if len(heap) > 64 + 4 * len(self._kinds.members[kind]):  # type: ignore[union-attr]
+                self._heaps[kind] = sorted({one for one in heap if self._score[one[1]] == one[0]})
+
+    def _score_of(self, i: int, seen: InstanceView) -> float:
+        """When a call of mean length would end there (inf: it is to be sent none)."""
+        if not seen.usable:
+            return inf
+        kind = self._kinds.of[i]  # type: ignore[union-attr]
+        if seen.running and (
+            seen.running >= self.bounds[kind] or seen.prefilling >= self._budget[i]
+        ):
+            return inf
+        waits_s = seen.prefilling * self._token_s[kind]
+        return waits_s + self._answer * self._step_s(kind, seen.running)
+
+
+def _tau_of(tau: object) -> float:
+    number = isinstance(tau, (int, float)) and not isinstance(tau, bool)
+    if not number or not 1 < tau < inf:  # type: ignore[operator]
+        raise InputError(
+            "policy 'paced': tau must be a number above 1, in steps of the fastest instance, "
+            f"got {tau!r}"
+        )
+    return float(tau)  # type: ignore[arg-type]

@@ -1,0 +1,45 @@
+"""Price: what tokens of a model cost. None is shipped: prices change, and differ by contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from teola.errors import InputError
+
+MILLION: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Money for a million tokens, in any currency, as long as it is the same everywhere.
+
+    prompt: of prompts. cached: of those tokens of prompts that the model's server had in its cache
+    (None: as `prompt`). answer: that are generated. Raises InputError.
+    """
+
+    prompt: float = 0.0
+    answer: float = 0.0
+    cached: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "answer", "cached"):
+            value = getattr(self, name)
+            if value is None and name == "cached":
+                continue
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not number or not isfinite(value) or value < 0:
+                raise InputError(f"a price is a number from 0 on, not {name}={value!r}")
+
+    def cost(
+        self, prompt_tokens: float, generated_tokens: float, cached_tokens: float = 0
+    ) -> float:
+        """Of one call. cached_tokens: of the prompt's."""
+        cached = self.prompt if self.cached is None else self.cached
+        whole = (prompt_tokens - cached_tokens) * self.prompt + generated_tokens * self.answer
+        return (whole + cached_tokens * cached) / MILLION
+
+
+FREE: Final = Price()
+"""Of a model whose price is not known: only tokens are counted."""

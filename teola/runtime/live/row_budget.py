@@ -1,0 +1,86 @@
+"""What a run of rows may take: each window reserves for its rows before it is queued.
+
+    a window came ──afford──▶ as many of its rows as there is room for ──▶ queued ──▶ settled
+                       └────▶ none: it waits until something is given back, or the run ends
+
+The ledger is that of queries (teola.policies.ledger), with the same accounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from teola.engine import Usage
+from teola.errors import BudgetSpent, InputError
+from teola.policies.ledger import Ledger, Reservation
+from teola.price import FREE, Price
+
+MARGIN, EXTRA_TOKENS = 1.5, 8
+"""Tokens of a prompt that are reserved for each that a row has by its length, on average, and what
+a template adds to each prompt, about."""
+
+
+@dataclass(slots=True)
+class RowBudget:
+    """ledger: what rows are paid from. price: of the model (None: not known). answer_tokens: that a
+    row may write. held: of each open window, and what its rows took."""
+
+    ledger: Ledger
+    price: Price | None
+    answer_tokens: int
+    held: dict[int, Reservation] = field(default_factory=dict)
+    took: dict[int, Usage] = field(default_factory=dict)
+
+    def afford(self, i: int, rows: int, row_tokens: int) -> int:
+        """Reserve for window `i`, which has so many rows that are so long; for how many of them
+        there is room. Raises InputError where money is bounded and no price known."""
+        if self.price is None and self.ledger.counts_money:
+            raise InputError(
+                "a bound in money needs the price of the rows' model: add it to `prices` of the "
+                "configuration or the Runtime"
+            )
+        each, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
+        while rows:
+            answer = rows * self.answer_tokens
+            made = self.ledger.reserve(rows * each, answer, price, least=answer)
+            if made is not None:
+                self.held[i] = made
+                return rows
+            rows //= 2
+        return 0
+
+    def wait(self, row_tokens: int, again: Callable[[], object]) -> BudgetSpent | None:
+        """Call `again` when something was given back where there is too little; why there is no
+        use in waiting."""
+        each, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
+        account = self.ledger.blocking(each, price)
+        if not account.open:
+            return self.ledger.spent(each, price)
+
+        def tried() -> bool:
+            again()
+            return True
+
+        account.waiting.append(tried)
+        return None
+
+    def used(self, i: int, usage: Usage) -> None:
+        """Rows of window `i` took so much."""
+        before = self.took.get(i, Usage())
+        self.took[i] = Usage(
+            before.prompt_tokens + usage.prompt_tokens,
+            before.completion_tokens + usage.completion_tokens,
+            before.cached_tokens + usage.cached_tokens,
+        )
+
+    def settle(self, i: int) -> None:
+        """Window `i` is over: what it did not take is there again."""
+        held, took = self.held.pop(i, None), self.took.pop(i, Usage())
+        if held is not None:
+            held.settle(took.prompt_tokens, took.completion_tokens, took.cached_tokens)
+
+    def close(self) -> None:
+        """The run has ended."""
+        for i in list(self.held):
+            self.settle(i)

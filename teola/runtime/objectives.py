@@ -1,0 +1,103 @@
+"""Objectives: when the answer of a query is wanted.
+
+An objective is not the deadline: nothing is given up at it. Policies order work by it, and results,
+traces and metrics say whether it was kept. It is what the query states, else what is configured for
+its application, else `slo_scale` times what its primitives take one after another, by learned
+times; where these are not known there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Final
+
+from teola.errors import InputError
+from teola.schedule.plan import Plan
+
+SLO_SCALE: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """by_s: seconds from a query's admission. stated: somebody said so; else it is derived from
+    what such a query takes."""
+
+    by_s: float
+    stated: bool
+
+    def met(self, latency_s: float) -> bool:
+        """Whether a query that took so long has kept it."""
+        return latency_s <= self.by_s
+
+    def to_json(self, latency_s: float) -> dict[str, Any]:
+        """What was promised, and whether it was kept."""
+        return {
+            "finish_by_s": round(self.by_s, 6),
+            "stated": self.stated,
+            "met": self.met(latency_s),
+        }
+
+
+def checked_objective(value: object, deadline_s: float = inf) -> float | None:
+    """`finish_by_s` as it may be. Raises InputError."""
+    if value is None:
+        return None
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < inf:  # type: ignore[operator]
+        raise InputError(
+            "finish_by_s must be a number of seconds above 0 (by when the answer is wanted), got "
+            f"{value!r}; leave it out if there is no such time"
+        )
+    seconds = float(value)  # type: ignore[arg-type]
+    if seconds > deadline_s:
+        raise InputError(
+            f"finish_by_s ({seconds:g}) is later than deadline_s ({deadline_s:g}), at which the "
+            "query is given up: give it a longer deadline_s, or want its answer earlier"
+        )
+    return seconds
+
+
+def objective_left(
+    finish_by_s: float | None, accepted: float, now: float, left_s: float
+) -> float | None:
+    """Of an objective from a time `accepted` on, what is left of it `now`, as of one from now on.
+    One that is over is as good as over. left_s: until the deadline."""
+    if finish_by_s is None:
+        return None
+    return min(max(finish_by_s - (now - accepted), 1e-3), left_s)
+
+
+def checked_scale(value: object) -> float:
+    """`slo_scale` as it may be. Raises InputError."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < inf:  # type: ignore[operator]
+        raise InputError(f"slo_scale must be a number above 0, got {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Objectives:
+    """Those of a runtime. by_app: seconds, by application. scale: for queries that state none."""
+
+    by_app: Mapping[str, float] = field(default_factory=dict)
+    scale: float = SLO_SCALE
+
+    def __post_init__(self) -> None:
+        for app, seconds in self.by_app.items():
+            try:
+                checked_objective(seconds)
+            except InputError as error:
+                raise InputError(f"objective of application {app!r}: {error}") from None
+        checked_scale(self.scale)
+
+    def of(
+        self, stated_s: float | None, app: str, declared_s: float | None, plan: Plan
+    ) -> Objective | None:
+        """A query's. stated_s: by itself; declared_s: by its application's author."""
+        for seconds in (stated_s, self.by_app.get(app), declared_s):
+            if seconds is not None:
+                return Objective(seconds, stated=True)
+        expected_s = plan.total_s * self.scale
+        return Objective(expected_s, stated=False) if expected_s > 0 else None

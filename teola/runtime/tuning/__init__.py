@@ -1,0 +1,1 @@
+"""Tuning options of policies by replaying what came lately."""

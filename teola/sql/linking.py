@@ -1,0 +1,331 @@
+"""Which tables and values a question is about, without a model.
+
+    question ─▶ words ─▶ tables whose names, columns, comments and synonyms have them ─╮
+             ╰▶ phrases ─▶ values of the database that look like them ─▶ their tables ─┴▶ joined
+
+A schema that fits is given whole, so that its prompt is the same for every question. Of a larger
+one at most twelve tables are given: the best ones, and those that join them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+from typing import Final, Protocol
+
+from teola.sql.dialects.dialect import names
+from teola.sql.hints import NO_HINTS, Example, SqlHints
+from teola.sql.schema_text import name_text, quoted_text, table_text, tokens_about
+from teola.sql.sql_tables import SqlTable
+
+WHOLE_TOKENS: Final = 4_000
+"""A schema up to this length is given whole."""
+MOST_TABLES: Final = 12
+MOST_OFFERED: Final = 60
+"""Tables of a large schema that a model may choose from."""
+HINT_TOKENS: Final = 1_000
+"""Metrics up to this length are all given; of more, those that share words with the question."""
+MOST_PHRASES: Final = 8
+"""Texts of a question that values are looked up for."""
+MOST_VALUES: Final = 10
+LONGEST_QUESTION: Final = 4_000
+"""Characters of a question that are looked at."""
+ALIKE: Final = 0.55
+"""Likeness above which a value is told."""
+NAME_WEIGHT, COLUMN_WEIGHT, ABOUT_WEIGHT, VALUE_WEIGHT = 3.0, 1.5, 0.5, 4.0
+_WORD: Final = re.compile(r"[^\W\d_]+|\d+", re.UNICODE)
+_CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_QUOTED: Final = re.compile(r"[\"“']([^\"”']{2,80})[\"”']")
+_CAPITALS: Final = re.compile(r"\b[A-ZÀ-Þ][\w&.-]*(?:\s+(?:of\s+|de\s+)?[A-ZÀ-Þ][\w&.-]*)*")
+STOP: Final = names(
+    """
+    a about after all also am an and any are as at average be been before between both by can
+    count did do does each every find first for from get give had has have highest how i in into
+    is it its last least less list lowest many maximum me minimum more most much name names no
+    not number of on one only or order other our over per please return same shall should show
+    since so some sum tell than that the their them then there these they this those to top
+    total under up was we were what when where which while who whom whose why will with within
+    without would year you your
+    """
+)
+"""Words that say nothing of what a question is about."""
+
+
+class FindsValues(Protocol):
+    """An index of values; see ValueIndex."""
+
+    def __call__(self, text: str, limit: int, /) -> Sequence[tuple[str, str, str, float]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedValue:
+    """A text of the question, and a value of the database that it may mean."""
+
+    text: str
+    table: str
+    column: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What a question is about. schema: the tables' text. whole: whether these are all tables.
+    offered: of a large schema, lines that name its most likely tables, the best first."""
+
+    tables: tuple[str, ...]
+    schema: str
+    whole: bool
+    offered: tuple[str, ...]
+    values: tuple[LinkedValue, ...]
+    examples: tuple[Example, ...]
+
+
+class Linker:
+    """Links questions to one schema; make one for a schema and keep it."""
+
+    def __init__(self, tables: Sequence[SqlTable], hints: SqlHints = NO_HINTS) -> None:
+        self.tables = [table for table in tables if table.columns]
+        self.hints = hints
+        self._at = {table.name: i for i, table in enumerate(self.tables)}
+        self._texts: dict[int, str] = {}
+
+    @cached_property
+    def _whole(self) -> str | None:
+        """The text of all tables; None: it is too long."""
+        total, texts = 0, []
+        for i in range(len(self.tables)):
+            total += tokens_about(text := self._text(i))
+            if total > WHOLE_TOKENS:
+                return None
+            texts.append(text)
+        return "\n".join(texts)
+
+    def _text(self, i: int) -> str:
+        if i not in self._texts:
+            self._texts[i] = table_text(self.tables[i], self.hints.abouts)
+        return self._texts[i]
+
+    @cached_property
+    def _weights(self) -> Mapping[str, Mapping[int, float]]:
+        """Word -> table -> how much it says of the table; words of few tables say more."""
+        found: dict[str, dict[int, float]] = defaultdict(dict)
+
+        def note(i: int, text: str, weight: float) -> None:
+            for word in set(words(text)):
+                found[word][i] = max(found[word].get(i, 0.0), weight)
+
+        for i, table in enumerate(self.tables):
+            note(i, table.name, NAME_WEIGHT)
+            note(i, f"{table.comment} {self.hints.abouts.get(table.name, '')}", ABOUT_WEIGHT)
+            for column in table.columns:
+                note(i, column.name, COLUMN_WEIGHT)
+                about = self.hints.abouts.get(f"{table.name}.{column.name}", "")
+                if about or column.comment:
+                    note(i, f"{column.comment} {about}", ABOUT_WEIGHT)
+        for meant, others in self.hints.synonyms.items():
+            whose = meant if meant in self._at else meant.rpartition(".")[0]
+            if whose in self._at:
+                for other in others:
+                    note(self._at[whose], other, NAME_WEIGHT)
+        for metric in self.hints.metrics:
+            if metric.table in self._at:
+                note(self._at[metric.table], f"{metric.name} {metric.about}", COLUMN_WEIGHT)
+        count = max(1, len(self.tables))
+        return {
+            word: {i: weight * log(1 + count / len(of)) for i, weight in of.items()}
+            for word, of in found.items()
+        }
+
+    @cached_property
+    def _joins(self) -> Mapping[int, frozenset[int]]:
+        """Table -> those that it is joined with, by its keys or by hints."""
+        found: dict[int, set[int]] = defaultdict(set)
+
+        def join(a: str, b: str) -> None:
+            one, other = self._at.get(a), self._at.get(b)
+            if one is not None and other is not None and one != other:
+                found[one].add(other)
+                found[other].add(one)
+
+        for table in self.tables:
+            for column in table.columns:
+                if column.references:
+                    join(table.name, column.references.rpartition(".")[0] or column.references)
+        for hint in self.hints.joins:
+            left, _, right = hint.partition(" = ")
+            join(left.rpartition(".")[0], right.rpartition(".")[0])
+        return {i: frozenset(others) for i, others in found.items()}
+
+    def link(
+        self,
+        question: str,
+        find: FindsValues | None = None,
+        chosen: Iterable[str] = (),
+        more: Iterable[Example] = (),
+    ) -> Linked:
+        """What `question` is about. find: looks up values. chosen: tables that a model has named.
+        more: examples besides those of the hints."""
+        asked = question[:LONGEST_QUESTION]
+        values = tuple(self._values(asked, find)) if find else ()
+        examples = alike(asked, (*self.hints.examples, *more))
+        if self._whole is not None:
+            text = self._with_hints(self._whole, asked)
+            everything = tuple(table.name for table in self.tables)
+            return Linked(everything, text, True, (), values, examples)
+        ranked = self._ranked(asked, values, examples)
+        named = [self._at[name] for name in dict.fromkeys(chosen) if name in self._at]
+        kept = self._fitting(named or ranked)
+        text = "\n".join(self._text(i) for i in kept)
+        offered = tuple(self._offered(i) for i in self._all(ranked)[:MOST_OFFERED])
+        given = tuple(self.tables[i].name for i in kept)
+        return Linked(given, self._with_hints(text, asked), False, offered, values, examples)
+
+    def _ranked(
+        self, asked: str, values: Sequence[LinkedValue], examples: Sequence[Example]
+    ) -> list[int]:
+        """Tables that the question has something in common with, the best first."""
+        scores: dict[int, float] = defaultdict(float)
+        for word in set(words(asked)) - STOP:
+            for i, weight in self._weights.get(word, {}).items():
+                scores[i] += weight
+        for value in values:
+            if value.table in self._at:
+                scores[self._at[value.table]] += VALUE_WEIGHT
+        for example in examples:
+            used = set(words(example.sql))
+            for i in list(scores):
+                if used.issuperset(words(self.tables[i].name)):
+                    scores[i] += ABOUT_WEIGHT
+        return sorted(scores, key=lambda i: (-scores[i], i))
+
+    def _all(self, ranked: Sequence[int]) -> list[int]:
+        rest = (i for i in range(len(self.tables)) if i not in set(ranked))
+        return [*ranked, *rest] if len(ranked) < MOST_OFFERED else list(ranked)
+
+    def _fitting(self, ranked: Sequence[int]) -> list[int]:
+        """As many of them as fit, each with what joins it to those before."""
+        kept: dict[int, None] = {}
+        total = 0
+        for i in ranked or range(min(len(self.tables), MOST_TABLES)):
+            if len(kept) >= MOST_TABLES:
+                break
+            if i in kept:
+                continue
+            wanted = [n for n in self._way(i, kept) if n not in kept]
+            if len(kept) + len(wanted) > MOST_TABLES:
+                wanted = [i]
+            tokens = sum(tokens_about(self._text(n)) for n in wanted)
+            if kept and total + tokens > WHOLE_TOKENS:
+                continue
+            total += tokens
+            kept |= dict.fromkeys(wanted)
+        return sorted(kept)
+
+    def _way(self, i: int, kept: Mapping[int, None]) -> list[int]:
+        """The table, and tables between it and the nearest of those kept, two at most."""
+        if not kept or self._joins.get(i, frozenset()) & kept.keys():
+            return [i]
+        seen, open_ = {i: -1}, deque([(i, 0)])
+        while open_:
+            at, far = open_.popleft()
+            if far > 2:
+                break
+            for other in sorted(self._joins.get(at, ())):
+                if other in kept:
+                    way = [at]
+                    while seen[way[-1]] >= 0:
+                        way.append(seen[way[-1]])
+                    return way
+                if other not in seen:
+                    seen[other] = at
+                    open_.append((other, far + 1))
+        return [i]
+
+    def _offered(self, i: int) -> str:
+        table = self.tables[i]
+        columns = ", ".join(name_text(column.name) for column in table.columns[:12])
+        more = ", ..." if len(table.columns) > 12 else ""
+        return f"{name_text(table.name)}: {columns}{more}"
+
+    def _with_hints(self, text: str, asked: str) -> str:
+        """The tables, and what hints say besides: the same for all questions, unless it is long."""
+        hints, lines = self.hints, [text]
+        lines += [f"join {join}" for join in hints.joins]
+        told = [
+            f"metric {name_text(m.name)}: {' '.join(m.sql.split())}"
+            + (f" of {name_text(m.table)}" if m.table else "")
+            + (f" {quoted_text(m.about)}" if m.about else "")
+            for m in hints.metrics
+        ]
+        told += [
+            f"{name_text(meant)} is also called {', '.join(map(quoted_text, others))}"
+            for meant, others in hints.synonyms.items()
+        ]
+        if tokens_about("\n".join(told)) > HINT_TOKENS:
+            wanted = set(words(asked)) - STOP
+            told = [line for line in told if wanted & set(words(line))]
+        return "\n".join([*lines, *told])
+
+    def _values(self, asked: str, find: FindsValues) -> Iterator[LinkedValue]:
+        seen: dict[tuple[str, str, str], None] = {}
+        lower = asked.casefold()
+        for phrase in phrases(asked, self._weights.keys()):
+            for table, column, value, score in find(phrase, 3):
+                within = len(value) > 2 and value.casefold() in lower
+                key = (table, column, value)
+                if (score >= ALIKE or within) and key not in seen and len(seen) < MOST_VALUES:
+                    seen[key] = None
+                    yield LinkedValue(phrase, table, column, value)
+
+
+def words(text: str) -> list[str]:
+    """Words of a text or a name, in the singular and in lower case."""
+    return [_singular(word.casefold()) for word in _WORD.findall(_CAMEL.sub(" ", text))]
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    if len(word) > 4 and word.endswith(("sses", "shes", "ches", "xes")):
+        return word[:-2]
+    return word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] not in "su" else word
+
+
+def phrases(asked: str, known: Iterable[str] = ()) -> list[str]:
+    """Texts of a question that may be values: in quotes, names, and words that no table has."""
+    schema = set(known)
+    found = dict.fromkeys(_QUOTED.findall(asked))
+    for match in _CAPITALS.finditer(asked):
+        own = match[0].strip(" .-")
+        if not set(words(own)) <= STOP | (schema if match.start() == 0 else set()):
+            found[own] = None
+    for word in _WORD.findall(asked):
+        if len(word) > 2 and not word.isdigit() and _singular(word.casefold()) not in schema | STOP:
+            found[word] = None
+    return list(found)[:MOST_PHRASES]
+
+
+MOST_EXAMPLES: Final = 3
+LEAST_ALIKE: Final = 0.15
+
+
+def alike(question: str, examples: Iterable[Example]) -> tuple[Example, ...]:
+    """Examples whose questions are like this one, the most alike first, three at most."""
+    wanted = _grams(question)
+    scored: list[tuple[float, int, Example]] = []
+    for at, example in enumerate(examples):
+        own = _grams(example.question)
+        score = len(wanted & own) / max(1, len(wanted | own))
+        if score >= LEAST_ALIKE:
+            scored.append((-score, at, example))
+    best = sorted(scored, key=lambda one: one[:2])[:MOST_EXAMPLES]
+    return tuple({example.sql: example for _, _, example in best}.values())
+
+
+def _grams(text: str) -> frozenset[str]:
+    line = f" {' '.join(text.casefold().split())} "
+    return frozenset(line[at : at + 3] for at in range(len(line) - 2))

@@ -1,0 +1,117 @@
+"""A query that was run: its rows, and what became of it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, TeolaError
+from teola.tables.plan_steps import Column
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from teola.tables.workspace import Workspace
+
+SHOWN: int = 20
+"""Rows that a notebook shows."""
+
+
+class Done:
+    """The result of a query. Its rows are in DuckDB, which is closed with it.
+
+    state: ok; partial, where rows have errors or a budget ended it; failed, cancelled, deadline.
+    reason: why it is not ok ("": it is). report: as `teola sql --json` prints it, without rows.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        sql: str | None,
+        columns: tuple[Column, ...],
+        report: Mapping[str, Any],
+        reason: str = "",
+        cause: Exception | None = None,
+    ) -> None:
+        self._workspace, self._sql, self.columns = workspace, sql, columns
+        self.report, self.reason, self.cause = report, reason, cause
+        self._close = weakref.finalize(self, workspace.close)
+
+    @property
+    def state(self) -> str:
+        """How it ended."""
+        return str(self.report["state"])
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the result."""
+        return int(self.report["row_count"])
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All rows, as Python values."""
+        found: list[tuple[Any, ...]] = self._cursor().execute(self._sql).fetchall()
+        return found
+
+    def arrow(self) -> pa.Table:
+        """All rows, as an Arrow table."""
+        return self.reader().read_all()
+
+    def pandas(self) -> pd.DataFrame:
+        """All rows, as a pandas frame."""
+        return self._cursor().execute(self._sql).fetchdf()
+
+    def polars(self) -> Any:
+        """All rows, as a Polars frame."""
+        try:
+            import polars
+        except ModuleNotFoundError:
+            raise InputError("polars is not installed: pip install polars") from None
+        return polars.from_arrow(self.arrow())
+
+    def reader(self, batch_rows: int = 10_000) -> pa.RecordBatchReader:
+        """Batches of rows, one after another."""
+        if batch_rows < 1:
+            raise InputError(f"a batch has at least one row, not {batch_rows}")
+        return self._cursor().sql(self._sql).to_arrow_reader(batch_rows)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The Arrow stream of its rows: so a result is a table of further queries."""
+        return self.arrow().__arrow_c_stream__(requested_schema)
+
+    def checked(self) -> Done:
+        """This, or the error that kept it from being an answer, which then has it as `result`."""
+        if self.state in ("ok", "partial"):
+            return self
+        kinds: dict[str, type[TeolaError]] = {
+            "cancelled": QueryCancelled,
+            "deadline": DeadlineExceeded,
+        }
+        error = kinds.get(self.state, QueryFailed)(self.reason)
+        error.result = self
+        raise error from self.cause
+
+    def close(self) -> None:
+        """Let go of DuckDB and its files; its rows cannot be read any more."""
+        self._close()
+
+    def _cursor(self) -> Any:
+        if self._sql is None:
+            raise InputError("the rows of this result are in its file")
+        if not self._close.alive:
+            raise InputError("this result is closed")
+        return self._workspace.con.cursor()
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self.columns)
+        return f"<{self.row_count:,} rows of {names}; {self.state}>"
+
+    def _repr_html_(self) -> str:
+        from teola.tables.notebook import table_html
+
+        rows = []
+        if self._sql is not None:
+            rows = self._cursor().execute(self._sql).fetchmany(SHOWN)
+        return table_html([one.name for one in self.columns], rows, self.row_count, self.report)

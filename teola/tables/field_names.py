@@ -1,0 +1,78 @@
+"""Names of a call's fields, as the query was written: before anything of it is cut or renamed.
+
+A column is called by its name, `table.name` where two fields of a call are called alike; an
+expression is `field` and its position. `*` and `t.*` are written out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from teola.tables.duckdb_schema import Catalogue, is_star
+from teola.tables.marks import ERROR, Calls, calls_in, fields_of
+from teola.tables.places import refused
+from teola.tables.scope import FromScope, FromSource
+
+
+def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
+    """Name the fields of a block's calls, in place. Raises InputError."""
+    nodes = [one for one in calls_in(select) if len(calls.of(one).names) < len(fields_of(one))]
+    if not nodes:
+        return
+    scope = FromScope(catalogue, select)
+    merged = {
+        (join.this.alias_or_name.lower(), name.name.lower())
+        for join in select.args.get("joins") or ()
+        for name in join.args.get("using") or ()
+    }
+    # The inner ones first: an outer one takes a copy of them.
+    for node in reversed(nodes):
+        fields: list[exp.Expr] = []
+        for one in fields_of(node):
+            fields += _starred(one, scope, merged, calls.sql) if is_star(one) else [one]
+        call = replace(calls.of(node), names=_names(fields, scope))
+        marked = calls.node(call, [one.copy() for one in fields], error=node.this == ERROR)
+        node.set("expressions", marked.expressions)
+
+
+def _names(fields: list[exp.Expr], scope: FromScope) -> tuple[str, ...]:
+    plain = [one.name if isinstance(one, exp.Column) else "" for one in fields]
+    folded = [name.lower() for name in plain]
+    names: list[str] = []
+    for at, one in enumerate(fields):
+        name = plain[at] or f"field{at + 1}"
+        if isinstance(one, exp.Column) and folded.count(folded[at]) > 1:
+            source = _source(one, scope)
+            name = f"{source.alias}.{one.name}" if source else name
+        names.append(name if name not in names else f"{name} {at + 1}")
+    return tuple(names)
+
+
+def _source(node: exp.Column, scope: FromScope) -> FromSource | None:
+    found = scope.resolve(node)
+    return scope.source(found.key[0]) if found is not None and found.key[0] else None
+
+
+def _starred(
+    star: exp.Expr, scope: FromScope, merged: set[tuple[str, str]], sql: str
+) -> list[exp.Expr]:
+    inner = star.this if isinstance(star, exp.Column) else star
+    if any(inner.args.values()):
+        raise refused(
+            "a * among a call's fields takes no EXCLUDE, REPLACE or RENAME",
+            star,
+            sql,
+            "name the columns",
+        )
+    sources = scope.sources
+    if isinstance(star, exp.Column):
+        sources = [s for s in sources if s.alias.lower() == star.table.lower()]
+        merged = set()
+    return [
+        exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(s.alias, quoted=True))
+        for s in sources
+        for name in s.columns
+        if (s.alias.lower(), name.lower()) not in merged
+    ]

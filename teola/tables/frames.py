@@ -1,0 +1,93 @@
+"""`df.teola.llm(...)`: calls over a pandas or Polars frame, as a column.
+
+import teola.tables.frames
+df["tone"] = df.teola.llm("Tone?", "text", choices=["good", "bad"], model_at=URL)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from teola.errors import InputError
+from teola.tables.expressions import llm
+from teola.tables.relation import Relation
+
+
+class FrameCalls:
+    """Calls over a frame."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def llm(self, instruction: str, *columns: str, **options: Any) -> Any:
+        """A column of answers, one for each row, in the frame's order.
+
+        columns: names; without any, all of the frame's. options: of a call (choices, pattern,
+        schema, type, max_tokens, temperature, fixed_order), and of a run, where the model is `at`
+        (a URL, several, or a folder), such as `at=URL, answers=False`. Raises InputError.
+        """
+        of_call = ("choices", "pattern", "schema", "type", "max_tokens", "temperature")
+        call = {k: options.pop(k) for k in (*of_call, "fixed_order") if k in options}
+        if "at" in options:
+            options["llm"] = options.pop("at")
+        relation = self._relation()
+        names = columns or tuple(one.name for one in relation.columns)
+        fields = [relation[name] for name in names]
+        done = relation.select(llm=llm(instruction, *fields, **call)).run(**options)
+        if done.row_count != len(self._frame):
+            raise InputError(
+                f"{done.row_count:,} of {len(self._frame):,} rows were answered: {done.reason}"
+            )
+        return self._column(done)
+
+    def _relation(self) -> Relation:
+        from teola.tables import table
+
+        return table(self._frame)
+
+    def _column(self, done: Any) -> Any:
+        raise NotImplementedError
+
+
+class PandasCalls(FrameCalls):
+    """Of a pandas frame."""
+
+    def _relation(self) -> Relation:
+        from teola.tables import table
+
+        return table(self._frame.reset_index(drop=True))
+
+    def _column(self, done: Any) -> Any:
+        found = done.pandas()["llm"]
+        found.index = self._frame.index
+        return found
+
+
+class PolarsCalls(FrameCalls):
+    """Of a Polars frame."""
+
+    def _column(self, done: Any) -> Any:
+        return done.polars()["llm"]
+
+
+def register() -> tuple[str, ...]:
+    """Give the frames of what is installed the accessor `teola`; of which."""
+    found = []
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        pass
+    else:
+        pd.api.extensions.register_dataframe_accessor("teola")(PandasCalls)
+        found.append("pandas")
+    try:
+        import polars as pl
+    except ModuleNotFoundError:
+        pass
+    else:
+        pl.api.register_dataframe_namespace("teola")(PolarsCalls)
+        found.append("polars")
+    return tuple(found)
+
+
+REGISTERED = register()

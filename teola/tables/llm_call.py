@@ -1,0 +1,231 @@
+"""What one LLM call of a query asks, and how its answers become values of a column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import Any, Final
+
+from teola.errors import InputError
+
+Choice = str | int | float | bool
+MAX_TOKENS: Final = 256
+"""Output tokens of a call that says nothing else."""
+BEYOND_CHOICE: Final = 8
+"""Tokens that an answer by choices may have beside the longest choice (the paper's sheet, 4.6)."""
+OPTIONS: Final = (
+    "choices",
+    "pattern",
+    "schema",
+    "type",
+    "model",
+    "max_tokens",
+    "temperature",
+    "fixed_order",
+)
+TEXT: Final = "VARCHAR"
+
+
+@dataclass(frozen=True, slots=True)
+class LlmCall:
+    """One call: an instruction over fields, without their values.
+
+    names: of the fields, in the order in which they were written. type: of the column, a DuckDB
+    type. choices, pattern, schema: at most one; what is searched for in an answer. model: the name
+    of the runtime's engine; None: `llm`. fixed_order: the fields stay in their order.
+    """
+
+    instruction: str
+    names: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] | None = None
+    pattern: str | None = None
+    schema: str | None = None
+    type: str = TEXT
+    model: str | None = None
+    max_tokens: int = MAX_TOKENS
+    temperature: float = 0.0
+    fixed_order: bool = False
+
+    @property
+    def prompt(self) -> str:
+        """The instruction as it is sent: `{name}` stands for the field's name."""
+        text = self.instruction
+        for name in self.names:
+            text = text.replace("{" + name + "}", name)
+        return text
+
+    def operator(self, model: str) -> str:
+        """Digest of all that decides an answer beside the fields' values. model: its identity."""
+        said = [
+            model,
+            self.prompt,
+            list(self.choices) if self.choices else None,
+            self.pattern,
+            self.schema,
+            self.max_tokens,
+            self.temperature,
+            sorted(self.names),
+            list(self.names) if self.fixed_order else None,
+        ]
+        return sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()[:32]
+
+
+def call_of(instruction: str, options: Mapping[str, Any], names: Sequence[str] = ()) -> LlmCall:
+    """A call by its options. Raises InputError."""
+    for name in options:
+        if name not in OPTIONS:
+            near = get_close_matches(name, OPTIONS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"LLM has no option {name!r}{hint} (valid: {', '.join(sorted(OPTIONS))})"
+            )
+    if not instruction.strip():
+        raise InputError("LLM needs an instruction that says something")
+    given = [name for name in ("choices", "pattern", "schema") if options.get(name) is not None]
+    if len(given) > 1:
+        raise InputError(f"LLM takes one of choices, pattern and schema, not {' and '.join(given)}")
+    choices = _choices(options.get("choices"))
+    pattern = _pattern(options.get("pattern"))
+    schema = _schema(options.get("schema"))
+    default = MAX_TOKENS
+    if choices is not None:
+        default = max(len(str(one).encode()) for one in choices) + BEYOND_CHOICE
+    return LlmCall(
+        instruction=instruction,
+        names=tuple(names),
+        choices=choices,
+        pattern=pattern,
+        schema=schema,
+        type=_type(options.get("type"), choices, schema),
+        model=_text("model", options.get("model")),
+        max_tokens=_count("max_tokens", options.get("max_tokens"), default),
+        temperature=_temperature(options.get("temperature")),
+        fixed_order=_flag("fixed_order", options.get("fixed_order")),
+    )
+
+
+def _choices(given: Any) -> tuple[Choice, ...] | None:
+    if given is None:
+        return None
+    wrong = "choices must be a list of texts, numbers or booleans, such as ['Yes', 'No']"
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise InputError(f"{wrong}, not {given!r}")
+    found = tuple(given)
+    if not all(isinstance(one, (str, int, float, bool)) for one in found):
+        raise InputError(f"{wrong}, not {list(found)!r}")
+    if any(isinstance(one, str) and not one.strip() for one in found):
+        raise InputError(f"{wrong}: one of them is empty")
+    kinds = {
+        str if isinstance(one, str) else bool if isinstance(one, bool) else float for one in found
+    }
+    if len(kinds) > 1:
+        raise InputError(f"{wrong}: all of one kind, not {list(found)!r}")
+    if len({str(one).casefold() for one in found}) < len(found):
+        raise InputError(f"choices must differ by more than upper and lower case: {list(found)!r}")
+    return found
+
+
+def _pattern(given: Any) -> str | None:
+    import re
+
+    found = _text("pattern", given)
+    if found is not None:
+        try:
+            compiled = re.compile(found, re.IGNORECASE)
+        except re.error as error:
+            raise InputError(f"pattern {found!r} is no regular expression: {error}") from None
+        if compiled.match("") is not None and compiled.fullmatch("") is not None:
+            raise InputError(f"pattern {found!r} matches nothing at all: it would always be found")
+    return found
+
+
+def _schema(given: Any) -> str | None:
+    if given is None:
+        return None
+    schema = given
+    if isinstance(given, str):
+        try:
+            schema = json.loads(given)
+        except ValueError as error:
+            raise InputError(f"schema is no JSON: {error}") from None
+    if not isinstance(schema, Mapping):
+        raise InputError(f"schema must be a JSON schema (an object), not {given!r}")
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise InputError(f"schema is no JSON schema: {error.message}") from None
+    return json.dumps(schema, ensure_ascii=False)
+
+
+def _type(given: Any, choices: tuple[Choice, ...] | None, schema: str | None) -> str:
+    if given is not None:
+        if schema is not None:
+            raise InputError("LLM takes type or schema, not both: a schema gives the type")
+        found = _text("type", given)
+        assert found is not None
+        return found.strip().upper()
+    if schema is not None:
+        return column_type(json.loads(schema))
+    if choices is None or isinstance(choices[0], str):
+        return TEXT
+    if isinstance(choices[0], bool):
+        return "BOOLEAN"
+    return "BIGINT" if all(isinstance(one, int) for one in choices) else "DOUBLE"
+
+
+def column_type(schema: Any) -> str:
+    """The DuckDB type for values of a JSON schema: STRUCT, list, number, text; else JSON."""
+    plain = {"string": TEXT, "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN"}
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(kind, str) and kind in plain:
+        return plain[kind]
+    if kind == "array" and isinstance(schema.get("items"), Mapping):
+        return f"{column_type(schema['items'])}[]"
+    if kind == "object" and schema.get("properties"):
+        parts = (
+            '"{}" {}'.format(name.replace('"', '""'), column_type(one))
+            for name, one in schema["properties"].items()
+        )
+        return f"STRUCT({', '.join(parts)})"
+    listed = schema.get("enum") if isinstance(schema, Mapping) else None
+    if listed and all(isinstance(one, str) for one in listed):
+        return TEXT
+    return "JSON"
+
+
+def _text(name: str, given: Any) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given.strip():
+        raise InputError(f"{name} must be a text, not {given!r}")
+    return given
+
+
+def _count(name: str, given: Any, default: int) -> int:
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise InputError(f"{name} must be a whole number from 1, not {given!r}")
+    return given
+
+
+def _temperature(given: Any) -> float:
+    if given is None:
+        return 0.0
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 2:
+        raise InputError(f"temperature must be a number from 0 to 2, not {given!r}")
+    return float(given)
+
+
+def _flag(name: str, given: Any) -> bool:
+    if given is None:
+        return False
+    if not isinstance(given, bool):
+        raise InputError(f"{name} must be true or false, not {given!r}")
+    return given

@@ -1,0 +1,123 @@
+"""A plan: steps over tables of DuckDB, in the order in which they are run.
+
+    Base     a table is made: FROM, JOIN and the conjuncts without calls
+    Filter   rows go for which a conjunct with calls is not true; perhaps until enough have passed
+    Ask      a call's answers become columns of a table
+    Made     a table is made of others
+
+The text of each step names tables and columns that the plan made itself, but for a Base's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from teola.tables.llm_call import LlmCall
+
+ROW: Final = "teola_row"
+"""Column of a Base with the row's position in its source, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Table `table` becomes the rows of `sql`."""
+
+    table: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeTable:
+    """Table `table` becomes the rows of `sql`, in which no call is left."""
+
+    table: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class AskCall:
+    """A call is asked for the rows of `table` for which `guard` is true (None: for all).
+
+    fields: SQL of each field, over columns of the table. value, error: the columns that it gets.
+    """
+
+    table: str
+    call: LlmCall
+    fields: tuple[str, ...]
+    guard: str | None
+    value: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunct:
+    """One condition with calls: what it asks, in order, and the condition over the columns."""
+
+    asks: tuple[AskCall, ...]
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Rows of `table` stay for which each conjunct is true.
+
+    order: SQL of the keys by which rows are taken. most: how many rows have to pass, the first ones
+    in that order; None: all that do.
+    """
+
+    table: str
+    conjuncts: tuple[Conjunct, ...]
+    order: str = ROW
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A table that nothing reads any more."""
+
+    table: str
+
+
+PlanStep = Base | MakeTable | AskCall | Filter | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRewrite:
+    """What was changed of a query, and why. rule: its name, as `passes` knows it."""
+
+    rule: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result. type: as DuckDB writes it."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """steps: in order. final: the query that is left, without calls. columns: of the result.
+    rowwise: each row of the result comes from a row of one base, whatever the others are: so those
+    rows are right whose answers are known.
+    """
+
+    steps: tuple[PlanStep, ...]
+    final: str
+    columns: tuple[Column, ...]
+    rewrites: tuple[PlanRewrite, ...] = ()
+    rowwise: bool = False
+
+    def asks(self) -> tuple[AskCall, ...]:
+        """All calls that the plan has, in the order in which they were planned."""
+        found: list[AskCall] = []
+        for step in self.steps:
+            if isinstance(step, AskCall):
+                found.append(step)
+            elif isinstance(step, Filter):
+                found += [ask for conjunct in step.conjuncts for ask in conjunct.asks]
+        return tuple(dict.fromkeys(found))

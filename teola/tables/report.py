@@ -1,0 +1,55 @@
+"""What became of a query, as a mapping: the same for Python and for `teola sql --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from teola.tables.plan_steps import Column
+from teola.tables.row_asking import Stage
+
+
+def report_of(
+    columns: Sequence[Column],
+    stages: Sequence[Stage],
+    *,
+    row_count: int,
+    state: str,
+    seconds: float,
+) -> dict[str, Any]:
+    """All but the rows. asked: prompts that were sent for rows, retries apart."""
+
+    def total(name: str) -> int:
+        return sum(int(getattr(stage, name)) for stage in stages)
+
+    return {
+        "columns": [{"name": one.name, "type": one.type} for one in columns],
+        "row_count": row_count,
+        "state": state,
+        "asked": total("asked"),
+        "answered_before": total("answered_before"),
+        "failed": total("failed"),
+        "unmatched": total("unmatched"),
+        "truncated": total("truncated"),
+        "prompt_tokens": total("prompt_tokens"),
+        "cached_tokens": total("cached_tokens"),
+        "completion_tokens": total("completion_tokens"),
+        "seconds": round(seconds, 6),
+        "errors": [
+            {"operator": stage.operator, "error": error, "rows": rows, "example": example}
+            for stage in stages
+            for error, (rows, example) in stage.errors.items()
+        ],
+        "stages": [
+            {
+                "operator": stage.operator,
+                "instruction": stage.instruction,
+                "rows": stage.rows,
+                "distinct": stage.distinct,
+                "asked": stage.asked,
+                "order": stage.order,
+                "reason": stage.reason,
+            }
+            for stage in stages
+        ],
+    }

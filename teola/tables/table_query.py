@@ -1,0 +1,87 @@
+"""A query that can be planned, explained and run: written as SQL, or made of relations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from teola.tables.marks import Calls, numbered
+from teola.tables.plan_runs import RunOptions, price_of, run_plan
+from teola.tables.plan_steps import TablePlan
+from teola.tables.planner import chosen_passes, plan_text, plan_tree
+from teola.tables.run_limits import RunLimits, Spent
+from teola.tables.workspace import MEMORY, Workspace
+
+if TYPE_CHECKING:
+    from teola.tables.done import Done
+    from teola.tables.table_estimates import QueryEstimate
+
+OF_LIMITS = ("on_error", "max_errors", "retry_failed", "most_calls", "most_tokens", "most_cost")
+
+
+class TableQuery:
+    """query: SQL, or a tree. tables: what it reads, by name. defaults: of `run`."""
+
+    def __init__(self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any) -> None:
+        self._query, self._tables, self._defaults = query, dict(tables), defaults
+
+    def plan(self, workspace: Workspace, passes: Any = None) -> TablePlan:
+        """Its plan, on a workspace that has its tables. Raises InputError."""
+        chosen = chosen_passes(passes)
+        if isinstance(self._query, str):
+            return plan_text(workspace.con, self._query, list(self._tables), chosen)
+        calls = Calls()
+        tree = numbered(self._query, calls)
+        assert isinstance(tree, exp.Query)
+        return plan_tree(workspace.con, tree, calls, chosen)
+
+    def explain(self, **options: Any) -> QueryEstimate:
+        """The stages, the rewrites, and what it would take. Nothing is asked. Raises InputError."""
+        from teola.tables.table_estimates import explain
+
+        given = {**self._defaults, **options}
+        with Workspace(self._tables, memory=given.pop("memory", MEMORY)) as workspace:
+            plan = self.plan(workspace, given.get("passes"))
+            return explain(workspace, plan, _options(given))
+
+    def run(self, *, check: bool = True, cancel: Spent | None = None, **options: Any) -> Done:
+        """Run it.
+
+        llm: a server's URL or several, a model's folder, or an EngineConfig; or runtime: one that
+        has an engine `llm`. answers: the file that answers are kept in (by default in the data
+        folder), False: none. out: a file for the rows (.parquet, .csv, .jsonl). on_error,
+        max_errors, retry_failed, most_calls, most_tokens, most_cost with price, deadline_s: see
+        `RunLimits`. passes: the rewrites that may be made. memory: of DuckDB, such as "256MB".
+        priority: "rows", or "interactive". tenant: whose it is. check: raise QueryFailed,
+        QueryCancelled or DeadlineExceeded where it ends so (its `result` has what there is).
+        Raises InputError, before anything is asked, for what is wrong with the query.
+        """
+        given = {**self._defaults, **options}
+        memory = given.pop("memory", MEMORY)
+        made = _options(given)
+        workspace = Workspace(self._tables, memory=memory)
+        try:
+            done = run_plan(workspace, self.plan(workspace, given.get("passes")), made, cancel)
+        except BaseException:
+            workspace.close()
+            raise
+        return done.checked() if check else done
+
+
+def _options(given: Mapping[str, Any]) -> RunOptions:
+    rest = dict(given)
+    limits = {name: rest.pop(name) for name in OF_LIMITS if name in rest}
+    price: Any = price_of(rest.pop("price", None))
+    made = RunLimits(**limits, price=price, deadline_s=rest.pop("deadline_s", None))
+    passes = chosen_passes(rest.pop("passes", None))
+    try:
+        return RunOptions(**rest, limits=made, passes=passes)
+    except TypeError as error:
+        from teola.errors import UnknownName
+
+        known = [*RunOptions.__dataclass_fields__, *OF_LIMITS, "price", "deadline_s", "memory"]
+        wrong = next((name for name in rest if name not in known), str(error))
+        hidden = ("limits", "ask_rows")
+        raise UnknownName("option", wrong, [one for one in known if one not in hidden]) from None

@@ -1,0 +1,111 @@
+"""What text-to-sql is made of: replies, follow-ups, results that agree, charts, numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from teola.errors import TeolaError
+from teola_apps.asking_sql.answering import foreign_numbers
+from teola_apps.asking_sql.charts import chart_of
+from teola_apps.asking_sql.choosing import rows_as_set
+from teola_apps.asking_sql.replies import read_doubt, read_names, read_passed, read_reply
+from teola_apps.asking_sql.wanted import begin, stands_alone, turns_of
+
+
+@pytest.mark.parametrize(
+    ("question", "alone"),
+    [
+        ("Which ten customers paid most in the year 2024?", True),
+        ("How many boats of each kind are in the harbour?", True),
+        ("And which of them are from Sund?", False),
+        ("What about the ones in March only?", False),
+        ("Sort them by length, the longest first", False),
+        ("Only in June", False),
+        ("Und welche davon liegen in Sund am Kai?", False),
+    ],
+)
+def test_a_question_that_refers_to_nothing_stands_alone(question: str, alone: bool) -> None:
+    assert stands_alone(question) is alone
+
+
+def test_history_in_all_its_forms() -> None:
+    turn = {"question": "Which boats?", "sql": "SELECT 1"}
+    said = "User: Which boats?\nAssistant: Two.\n```sql\nSELECT 1\n```\nUser: And now?"
+    assert (
+        turns_of([turn]) == turns_of('[{"question": "Which boats?", "sql": "SELECT 1"}]') == [turn]
+    )
+    assert turns_of(said) == [turn, {"question": "And now?", "sql": ""}]
+    assert turns_of(None) == turns_of("") == []
+    for wrong in ({"question": "a"}, [1], [{"sql": "x"}], [{**turn, "rows": [[1]]}]):
+        with pytest.raises(TeolaError, match=r"history|rows"):
+            turns_of(wrong)
+    with pytest.raises(TeolaError, match="8,000 are taken"):
+        begin("x" * 100_000, "auto", False, False)
+
+
+def test_replies() -> None:
+    two = read_reply("```sql\nSELECT 1\n```\nor better\n```sql\nSELECT 2;\n```")
+    assert two["sql_text"] == "SELECT 2"
+    cannot = read_reply("**Unanswerable**: no wages\nInstead: Which jobs?")["statement"]
+    assert (cannot["missing"], cannot["instead"]) == ("no wages", "Which jobs?")
+    assert read_reply("I am sorry.")["sql_text"] == ""
+    assert read_reply("")["statement"]["sql"] == ""
+    assert read_doubt(" Clear. ") == ""
+    assert read_doubt("Net or gross?") == "Net or gross?"
+    assert read_names("1. boats\n- `berths`: depth\n\nboats") == ["boats", "berths"]
+    assert read_passed("2 and 1, not 7", 2) == [1, 2]
+    assert read_passed("none", 2) == []
+
+
+def test_results_agree_as_sets() -> None:
+    one = {"rows": [[1, "a"], [2.0, "b"], [2, "b"]]}
+    other = {"rows": [["b", 2], ["a", 1.0]]}
+    assert rows_as_set(one) == rows_as_set(other)
+    assert rows_as_set({"rows": [["1"]]}) != rows_as_set({"rows": [[1]]})
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "chart"),
+    [
+        (["name", "n"], [["a", 1], ["b", 2]], {"kind": "bar", "x": "name", "y": "n"}),
+        (
+            ["month", "n"],
+            [["2024-01", 1], ["2024-02", 2]],
+            {"kind": "line", "x": "month", "y": "n"},
+        ),
+        (["year", "n"], [[2023, 1], [2024, 2]], {"kind": "line", "x": "year", "y": "n"}),
+        (["a", "b"], [[1, 2.5], [2, 3.5]], {"kind": "point", "x": "a", "y": "b"}),
+        (
+            ["month", "kind", "n"],
+            [["2024-01", "x", 1], ["2024-01", "y", 2], ["2024-02", "x", 2]],
+            {"kind": "line", "x": "month", "y": "n", "series": "kind"},
+        ),
+        (["name"], [["a"], ["b"]], None),
+        (["name", "boat_id"], [["a", 1], ["b", 2]], None),
+        (["n", "n"], [[1, 2], [2, 3]], None),
+        (["n"], [[1]], None),
+    ],
+)
+def test_a_chart_is_chosen_by_types(columns: list[str], rows: list[list[Any]], chart: Any) -> None:
+    assert chart_of({"columns": columns, "rows": rows}) == chart
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ("It is 6.5 m.", []),
+        ("About 1,234.57 in all, of 3 boats in 2024.", []),
+        ("1. 6.5\n2. 1234.568", []),
+        ("That is 12.5 %.", []),
+        ("12.5 of them", ["12.5"]),
+        ("It is 7.5 m.", ["7.5"]),
+        ("2025 was better: 6.5", ["2025"]),
+        ("No number here.", []),
+    ],
+)
+def test_numbers_stand_in_the_rows_or_the_question(said: str, wrong: list[str]) -> None:
+    rows = [[6.5, "2024-05-01"], [1234.5678, "x"], [0.125, None]]
+    result = {"columns": ["n", "when"], "rows": rows}
+    assert foreign_numbers(said, "How deep were boats in 2024?", result) == wrong

@@ -1,0 +1,126 @@
+"""What models behind one API differ in: fields, empty answers, and what a server says in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from teola import App, EngineConfig, Generate, Runtime
+from teola.errors import EngineError, InputError, QueryFailed, UnknownName
+from teola_engines.llm import OpenAIServer
+from teola_engines.openai.error_fields import MOST_SAID, sentence
+from teola_engines.openai.wire import UnknownField
+from tests.engines.llm.openai_calls import a_call, answer, started
+from tests.fake_openai import Fail, FakeOpenAI, Says
+
+KEY = "sk-proj-0123456789abcdef"
+EMPTY = Says([{"content": ""}])
+UNSUPPORTED = Fail(
+    400,
+    "Unsupported parameter: 'max_tokens' is not supported with this model. "
+    "Use 'max_completion_tokens' instead.",
+    code="unsupported_parameter",
+)
+NO_TEMPERATURE = Fail(
+    400,
+    "Unsupported value: 'temperature' does not support 0.0 with this model.",
+    code="unsupported_value",
+)
+
+
+async def test_fields_are_added_replaced_and_left_out() -> None:
+    options = {"body": {"reasoning_effort": "low", "seed": 7}, "omit": ["temperature"]}
+    with FakeOpenAI(vllm=False) as server:
+        async with started(server, limit_field="max_completion_tokens", **options) as engine:
+            await answer(engine, a_call(max_tokens=9, seed=1))
+    body = server.calls[0].body
+    assert (body["reasoning_effort"], body["seed"], body["max_completion_tokens"]) == ("low", 7, 9)
+    assert not {"temperature", "max_tokens"} & body.keys()
+
+
+async def test_what_a_server_calls_the_longest_answer_is_found_out_once() -> None:
+    with FakeOpenAI(vllm=False) as server:
+        server.script(UNSUPPORTED)
+        async with started(server) as engine:
+            await answer(engine, a_call(max_tokens=9))
+            await answer(engine, a_call(max_tokens=9))
+    names = [name for seen in server.calls for name in seen.body if name.startswith("max_")]
+    assert names == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
+
+
+async def test_a_field_that_changes_answers_is_not_left_out_in_silence() -> None:
+    with FakeOpenAI(vllm=False) as server:
+        server.script(NO_TEMPERATURE)
+        async with started(server) as engine:
+            with pytest.raises(UnknownField, match=r'omit = \["temperature"\]') as told:
+                await answer(engine, a_call())
+    assert told.value.said.startswith("Unsupported value: 'temperature'")
+    assert len(server.calls) == 1
+
+
+def test_what_requests_are_made_of_stays() -> None:
+    for options in ({"omit": ["messages"]}, {"body": {"stream": False}}, {"omit": "temperature"}):
+        with pytest.raises(InputError, match="engine 'llm': "):
+            OpenAIServer(url="http://h", **options)  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="unknown empty 'again'"):
+        OpenAIServer(url="http://h", empty="again")
+
+
+# --- empty answers, and how answers end -----------------------------------------------------------
+
+
+def asked(runtime: Runtime) -> App:
+    return App(
+        "asked",
+        Generate(instruction="Answer."),
+        inputs={"question": "text"},
+        outputs={"answer": "answer"},
+        runtime=runtime,
+    )
+
+
+@pytest.mark.parametrize(
+    ("empty", "replies", "text", "calls"),
+    [("retry", 1, "a b", 2), ("retry", 2, "", 2), ("keep", 1, "", 1)],
+)
+def test_an_empty_answer_is_asked_for_once_more_if_that_is_wanted(
+    empty: str, replies: int, text: str, calls: int
+) -> None:
+    with FakeOpenAI("a b", vllm=False) as server:
+        server.script(*[EMPTY] * replies)
+        with Runtime({"llm": EngineConfig("openai", {"url": server.url, "empty": empty})}) as home:
+            result = asked(home).run(question="?")
+            assert (result.answer, result.finish_reasons) == (text, {"answer": "stop"})
+            assert home.live.core.queues["llm"].retries == calls - 1
+    assert len(server.calls) == calls
+
+
+# --- what the server says -------------------------------------------------------------------------
+
+
+def test_a_sentence_has_no_keys_and_no_queries_of_urls() -> None:
+    said = sentence(
+        f"Incorrect API key provided: {KEY}. See https://u:p@a.example/keys?token=zebra#x, or\n"
+        "https://b.example/limits. Bearer abc.def zebra-canary-secret",
+        "zebra-canary-secret",
+    )
+    assert said == (
+        "Incorrect API key provided: ***. See https://a.example/keys or https://b.example/limits. "
+        "*** ***"
+    )
+    assert len(sentence("word " * 1000)) == MOST_SAID
+
+
+def test_whoever_asked_is_told_what_the_server_says_and_no_log_is(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told = f"The model does not know the word zebra, nor {KEY}."
+    with FakeOpenAI("a b", vllm=False) as server:
+        server.script(Fail(400, told))
+        config = EngineConfig("openai", {"url": server.url, "api_key": KEY})
+        with Runtime({"llm": config}) as runtime, pytest.raises(QueryFailed) as failed:
+            asked(runtime).run(question="?")
+    assert "it says: The model does not know the word zebra, nor ***." in str(failed.value)
+    cause = failed.value.__cause__
+    assert isinstance(cause, EngineError)
+    assert "zebra" not in str(cause), "which may come into logs"
+    assert "zebra" not in caplog.text

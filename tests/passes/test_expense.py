@@ -1,0 +1,79 @@
+"""What explain says that a query costs, before and after one knows its habits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from teola import Agent, App, Each, Generate, Loop
+from teola.habit import Habit
+from teola.passes.expense import expenses
+from teola.price import Price
+from teola.profile import Profile, paper
+from teola.tools import tool
+from tests.planted import catches, edited
+
+PRICE = Price(prompt=1.0, answer=10.0, cached=0.5)
+
+
+def price_of(engine: str) -> Price:
+    return PRICE
+
+
+@tool(pure=True)
+def look(query: str) -> str:
+    """Look something up."""
+    return query
+
+
+def profile(**habits: Habit) -> Profile:
+    known = {("app", name): habit for name, habit in habits.items()}
+    return replace(paper("13b"), habits=known)
+
+
+def note(**more: int) -> Generate:
+    return Generate("note", mode="simple", inputs={"question": "topic"}, **more)
+
+
+@catches(
+    "once-only",
+    "what grows counts once",
+    edited("teola.passes.expense:_grown", "NOTHING.plus(part.expected, usual)", "part.expected"),
+)
+def test_what_grows_counts_as_often_as_it_is_expected_to() -> None:
+    each = Each(note(max_tokens=100), over="topics", item="topic", gives={"notes": "answer"})
+    made = App("app", each, inputs={"topics": "texts"}, outputs={"notes": "notes"})
+    graph = made.builder.build(made.builder.configure({}), {"topics": 4})
+    low, usual, high = expenses(graph, profile(), price_of)
+    assert usual.calls == 4
+    assert (usual.answer, high.answer) == (64, 400)
+    assert low.answer < usual.answer
+    assert usual.cost == pytest.approx((usual.prompt - usual.cached + usual.cached / 2 + 640) / 1e6)
+    turns = (10, 10, 10, 10, 10, 10, 10, 5)  # six turns, and every other run has seven
+    seen = profile(note=Habit(20, 0.5, 8.0, 2.0, 3.0), each=Habit(turns=turns))
+    low, usual, high = expenses(graph, seen, price_of)
+    assert usual.calls == pytest.approx(6.5)
+    assert (low.calls, high.calls) == (6, 7)
+    assert usual.answer == pytest.approx(6.5 * 32)
+    assert high.answer == pytest.approx(7 * 48)
+    assert usual.cached == pytest.approx(6.5 * 8)
+
+
+def test_loops_and_agents_have_a_turn_at_least_and_all_that_they_may_at_most() -> None:
+    loop = Loop(
+        Generate("draft", mode="simple", outputs={"answer": "better"}),
+        carry={"question": "better"},
+        until=lambda better: True,
+        reads=["better"],
+        gives=["better"],
+        at_most=5,
+    )
+    for body, port in ((loop, "better"), (Agent([look], at_most=5), "answer")):
+        made = App("app", body, inputs={"question": "text"}, outputs={"out": port})
+        graph = made.builder.build(made.builder.configure({}), {})
+        low, usual, high = expenses(graph, profile(), price_of)
+        assert low.calls == 1
+        assert 1 <= usual.calls <= 5
+        assert high.calls == 5
+        assert expenses(graph, profile(), lambda engine: None).expected.cost is None

@@ -1,0 +1,121 @@
+"""Ledgers: whatever calls reserve, settle and give back, no account is ever passed."""
+
+from __future__ import annotations
+
+import random
+from math import inf
+
+import pytest
+
+from teola.errors import InputError
+from teola.policies.ledger import LEAST_ANSWER, BudgetAccount, Ledger, Reservation
+from teola.price import Price
+from tests.planted import catches, edited
+
+DEAR = Price(prompt=2.0, answer=10.0, cached=0.5)
+
+
+@catches(
+    "kept-room-lent",
+    "what is kept for an agent's last answer is lent to others",
+    edited(BudgetAccount.left_tokens.fget, " - self.kept_tokens", ""),
+)
+@catches(
+    "reservation-forgotten",
+    "what is reserved is there for others, too",
+    edited(BudgetAccount.left_tokens.fget, " - self.held_tokens", ""),
+)
+@catches(
+    "money-not-counted",
+    "an answer is not lowered to what it may cost",
+    edited(BudgetAccount.answer, "found = min(found, money * 1_000_000 / price.answer)", "pass"),
+)
+@catches(
+    "settled-twice",
+    "a reservation comes back twice",
+    edited(Reservation.give_back, "if self.closed:", "if False:"),
+)
+def test_no_account_is_ever_passed() -> None:
+    for seed in range(8):
+        _drawn(random.Random(seed))
+
+
+def _drawn(draw: random.Random) -> None:
+    day = BudgetAccount("a day", most_tokens=30_000, most_cost=0.2)
+    ledgers = [Ledger(BudgetAccount(most_tokens=draw.choice([2_000, 9_000])), others=[day])]
+    for _ in range(5):
+        own = BudgetAccount(
+            most_tokens=draw.choice([inf, 3_000]), most_cost=draw.choice([inf, 0.01])
+        )
+        ledgers.append(Ledger(own, around=draw.choice(ledgers)))
+    accounts = {account for ledger in ledgers for account in ledger.accounts}
+    open_: list[Reservation] = []
+    for _ in range(400):
+        ledger, what = draw.choice(ledgers), draw.random()
+        if what < 0.5:
+            prompt, answer = draw.randrange(600), draw.randrange(1, 900)
+            made = ledger.reserve(prompt, answer, DEAR)
+            if made is None:
+                assert ledger.answer(prompt, DEAR) < min(LEAST_ANSWER, answer)
+            else:
+                assert min(LEAST_ANSWER, answer) <= made.answer_tokens <= answer
+                open_.append(made)
+        elif what < 0.6:
+            if (kept := ledger.keep(draw.randrange(300), draw.randrange(1, 100), DEAR)) is not None:
+                open_.append(kept)
+        elif open_:
+            one = open_.pop(draw.randrange(len(open_)))
+            prompt = draw.randrange(int(one.prompt_tokens) + 1)
+            one.settle(prompt, draw.randrange(one.answer_tokens + 1), draw.randrange(prompt + 1))
+            one.give_back()
+        for account in accounts:
+            assert account.tokens + account.held_tokens + account.kept_tokens <= account.most_tokens
+            spent = account.cost + account.held_cost + account.kept_cost
+            assert spent <= account.most_cost + 1e-9
+            assert account.held_tokens >= 0
+    for one in open_:
+        one.give_back()
+    for account in accounts:
+        assert (account.held_tokens, account.kept_tokens, account.open) == (0, 0, 0)
+        assert account.held_cost == 0
+        assert abs(account.kept_cost) < 1e-9
+
+
+def test_what_is_kept_is_there_for_its_own_call_only() -> None:
+    ledger = Ledger(BudgetAccount(most_tokens=1_000))
+    kept = ledger.keep(300, 200)
+    assert kept is not None
+    assert ledger.reserve(490, 500) is None
+    first = ledger.reserve(400, 500)
+    assert first is not None
+    assert first.answer_tokens == 100
+    last = ledger.reserve(350, 200, kept=kept)
+    assert last is not None
+    assert last.answer_tokens == 150
+
+
+def test_who_waits_tries_again_in_order_when_something_comes_back() -> None:
+    account = BudgetAccount(most_tokens=1_000)
+    ledger, through = Ledger(account), list[str]()
+    first = ledger.reserve(500, 500)
+    assert first is not None
+
+    def tries(name: str) -> bool:
+        if ledger.reserve(300, 200, least=200) is None:
+            return False
+        through.append(name)
+        return True
+
+    for name in "abc":
+        account.waiting.append(lambda name=name: tries(name))
+    first.settle(100, 100)
+    assert through == ["a"]
+    assert len(account.waiting) == 2
+
+
+def test_errors_say_what_is_left_and_prices_are_checked() -> None:
+    ledger = Ledger(BudgetAccount(most_tokens=100, most_cost=0.001))
+    assert "0 of 100 tokens and 0 of 0.001 in money" in str(ledger.spent(90))
+    with pytest.raises(InputError, match="answer=-1"):
+        Price(1.0, -1)
+    assert DEAR.cost(1_000_000, 0, 500_000) == pytest.approx(1.25)

@@ -1,0 +1,175 @@
+"""paced: order, bound and place in one, and that neither half can be had alone."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+import pytest
+
+from teola.errors import InputError
+from teola.policies import batching
+from teola.policies.pairing import pair
+from teola.policies.routing.paced import Paced, calls_at_once
+from teola.profile import EngineProfile, StepTime
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import InstanceDown, InstanceUp, Retuned, Tuned
+from teola.testing import check_policy
+from tests.planted import catches, edited
+from tests.policies.unequal import call, end, first, queue, sent, submit
+
+A100, A6000 = (0.245e-3, 0.022), (0.75e-3, 0.037)
+
+
+def paced(speeds: list[tuple[float, float]], **more: object) -> EngineQueue:
+    return queue(speeds, batching="paced", routing="paced", **more)  # type: ignore[arg-type]
+
+
+def policy_of(made: EngineQueue) -> Paced:
+    policy: object = made.line.policy
+    assert policy is made.placing.routing  # one object at both places
+    assert isinstance(policy, Paced)
+    return policy
+
+
+def profile(speed: tuple[float, float]) -> EngineProfile:
+    return EngineProfile(step=StepTime(speed[1], per_token_s=speed[0]), max_batch=2048)
+
+
+def test_the_bound_is_the_formula() -> None:
+    """With prompts of 3,000 tokens and answers of 100, tau seven steps of the fastest."""
+    tau_s = 7 * 0.022
+    for (token, step), bound in ((A100, 20), (A6000, 6)):
+        prompt = 3000 * token + 2 * step
+        share = 1 - step / tau_s
+        formula = share * (prompt + 100 * step / (1 - share)) / prompt
+        found = calls_at_once(profile((token, step)), 3000, 100, tau_s)
+        assert found == max(2, round(formula))
+        assert abs(found - bound) <= 4
+
+
+def test_no_instance_is_closed_for_good() -> None:
+    slow = profile((0.01, 1.0))
+    assert calls_at_once(slow, 100, 1, 0.01) == 2
+
+
+@catches(
+    "last-promise",
+    "the last promise goes first",
+    edited(Paced.key, "work.asker.finish_by,", "-work.asker.finish_by,"),
+)
+def test_promises_go_in_order_and_of_one_query_the_longest_rest() -> None:
+    made = paced([A100])
+    for k, (run, finish_by, rest_s) in enumerate(
+        (("later", 90.0, 1.0), ("short", 50.0, 2.0), ("long", 50.0, 8.0))
+    ):
+        submit(made, call(run, 3000, 100, seq=k, finish_by=finish_by, rest_s=rest_s))
+    order = []
+    for _ in range(3):
+        ((run, _),) = sent(made)
+        order.append(run)
+        first(made, run)
+    assert order == ["long", "short", "later"]
+
+
+@catches(
+    "unbounded",
+    "an instance is sent all that comes",
+    edited(Paced._score_of, "seen.running >= self.bounds[kind]", "False"),
+)
+def test_what_is_too_much_waits_until_a_call_has_ended() -> None:
+    made = paced([A6000, A6000])
+    policy = policy_of(made)
+    for k in range(40):
+        submit(made, call(f"q{k}", 3000, 100, seq=k, finish_by=100.0 + k))
+    flying: list[str] = []
+    while found := sent(made):
+        for run, _ in found:
+            first(made, run)
+            flying.append(run)
+    bound = policy.bounds[0]
+    assert len(flying) == 2 * bound < 40
+    end(made, flying.pop(0), generated=100)
+    assert len(sent(made)) == 1
+
+
+def test_a_call_larger_than_a_step_goes_while_less_than_a_step_is_pending() -> None:
+    made = paced([A100])
+    for k, total in enumerate((1000, 11_000, 10)):
+        submit(made, call(f"q{k}", total, 400, seq=k, finish_by=float(k)))
+    assert sent(made) == [("q0", 0), ("q1", 0)]
+    first(made, "q0")
+    assert sent(made) == []
+    first(made, "q1")
+    assert sent(made) == [("q2", 0)]
+
+
+def test_a_call_goes_where_it_ends_first() -> None:
+    made = paced([A6000, A100])
+    submit(made, call("a", 3000, 100))
+    assert sent(made) == [("a", 1)]
+    submit(made, call("b", 3000, 100, seq=1))
+    assert sent(made) == [("b", 0)]
+
+
+def test_without_times_nothing_is_bounded() -> None:
+    made = paced([(0.0, 0.0), (0.0, 0.0)])
+    for k in range(30):
+        submit(made, call(f"q{k}", 10, 10, seq=k))
+    assert len(sent(made)) == 30
+
+
+def test_a_lost_instance_is_sent_nothing_and_comes_back() -> None:
+    made = paced([A100, A6000])
+    made.down(InstanceDown("e", 0), 0.0)
+    submit(made, call("a", 3000, 100))
+    assert sent(made) == [("a", 1)]
+    made.up(InstanceUp("e", 0), 1.0)
+    submit(made, call("b", 3000, 100, seq=1), 1.0)
+    assert sent(made, 1.0) == [("b", 0)]
+
+
+def test_either_half_alone_is_refused_with_the_name_of_the_other() -> None:
+    with pytest.raises(InputError, match="routing is 'least_loaded': set routing to 'paced', too"):
+        pair("paced", {}, "least_loaded", {})
+    with pytest.raises(InputError, match="batching is 'fifo': set batching to 'paced', too"):
+        pair("fifo", {}, "paced", {})
+    with pytest.raises(InputError, match="give them once"):
+        pair("paced", {"tau": 5}, "paced", {"tau": 7})
+    both: tuple[object, object] = pair("paced", {}, "paced", {"tau": 5})
+    assert both[0] is both[1]
+    with pytest.raises(InputError, match="take inner='urgency' with the routing"):
+        batching.make("fair", inner="paced")
+    for tau in (1, float("inf"), float("nan"), "7", True):
+        with pytest.raises(InputError, match="tau must be a number above 1"):
+            batching.make("paced", tau=tau)
+
+
+def test_tau_can_change_while_it_serves() -> None:
+    made = paced([A100, A6000])
+    submit(made, call("a", 3000, 100))
+    policy = policy_of(made)
+    before = list(policy.bounds)
+    (told,) = made.tuned(Tuned("e", "routing", {"tau": 15.0}), 0.0)
+    assert told == Retuned("e", "routing", {"tau": 15.0})
+    assert all(now > then for now, then in zip(policy.bounds, before, strict=True))
+
+
+def test_it_keeps_what_a_policy_promises() -> None:
+    check_policy(Paced, cases=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("instances", "most_us"), [(4, 40.0), (1000, 100.0)])
+def test_order_is_quick(instances: int, most_us: float) -> None:
+    made = paced([(A100, A6000)[k % 2] for k in range(instances)])
+    policy = policy_of(made)
+    for k in range(50):
+        submit(made, call(f"q{k}", 3000, 100, seq=k))
+    loads = made.instances.open(0.0)
+    took = []
+    for _ in range(20):
+        began = perf_counter()
+        for _ in range(100):
+            policy.order(loads, 0.0)
+        took.append((perf_counter() - began) / 100)
+    assert min(took) * 1e6 <= most_us

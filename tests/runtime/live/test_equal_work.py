@@ -1,0 +1,338 @@
+"""Equal calls are made once, and all who made them are answered, whoever is cancelled meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from teola import App, Each, Embedding, Generate, Runtime
+from teola.engine import Call, Delta, EngineResult, Request, Usage
+from teola.errors import EngineError, QueryCancelled, QueryFailed
+from teola.query.result import Result
+from teola.runtime.live.call import LiveCall
+from teola.runtime.live.equal_work import EqualWork
+from teola.runtime.live.kept_answers import KeptAnswer, KeptAnswers
+from teola.runtime.live.live import Live
+from teola.runtime.live.query import Token
+from teola.schedule.engine_queue import EngineQueue
+from teola.testing.hash_engines import HashEmbedder, HashModel, vector
+from tests.planted import catches, edited
+
+
+class Slow(HashModel):
+    """Writes three words, the second when `gate` is open; `calls` are those it was asked. fails: of
+    the first so many, after their first word."""
+
+    def __init__(self, *, fails: int = 0, open: bool = True, **more: Any) -> None:
+        super().__init__(**more)
+        self.calls, self.fails = list[Call](), fails
+        self.gate, self.begun, self.aborted = asyncio.Event(), asyncio.Event(), 0
+        if open:
+            self.gate.set()
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        self.calls.append(call)
+        number = len(self.calls)
+        try:
+            yield Delta("one ")
+            self.begun.set()
+            await self.gate.wait()
+            if number <= self.fails:
+                raise EngineError("it broke off", retryable=True)
+            for word in ("two ", "three"):
+                await asyncio.sleep(0)
+                yield Delta(word)
+            yield Delta("", "stop", Usage(10, 3))
+        except (asyncio.CancelledError, GeneratorExit):
+            self.aborted += 1
+            raise
+
+
+def app(runtime: Runtime, **more: Any) -> App:
+    said = Generate("say", mode="simple")
+    return App(
+        "say",
+        said,
+        inputs={"question": "text"},
+        runtime=runtime,
+        outputs={"answer": "answer"},
+        **more,
+    )
+
+
+def mapped(runtime: Runtime, **more: Any) -> App:
+    body = Generate("say", mode="simple", inputs={"question": "topic"}, **more)
+    each = Each(body, over="topics", item="topic", gives={"notes": "answer"}, at_once=64)
+    return App("map", each, inputs={"topics": "texts"}, outputs={"notes": "notes"}, runtime=runtime)
+
+
+@catches(
+    "not-across",
+    "answers are shared by who did not ask for it",
+    edited(EqualWork.of, "scope = answers.scope", "pass"),
+)
+def test_equal_calls_of_one_query_are_made_once_and_of_several_where_they_share() -> None:
+    for shares, made in ((False, 3), (True, 1)):
+        model = Slow(open=False)
+        with Runtime({"llm": lambda model=model: model}) as runtime:
+            asked = app(runtime, shares_answers=shares)
+
+            async def together(asked: App = asked, model: Slow = model) -> list[Result]:
+                going = [asyncio.ensure_future(asked.arun(question="why?")) for _ in range(3)]
+                await model.begun.wait()
+                model.gate.set()
+                return await asyncio.gather(*going)
+
+            results = runtime.start(together()).result()
+            later = asked.run(question="why?")
+            other = asked.run(question="why?", tenant="another")
+        assert {r.answer for r in (*results, later, other)} == {"one two three"}
+        assert len(model.calls) == (made + 1 if shares else made + 2)
+        paid = [r.usage.calls for r in results]
+        assert sorted(paid) == ([0, 0, 1] if shares else [1, 1, 1])
+        assert sum(r.usage.shared for r in (*results, later)) == (3 if shares else 0)
+
+
+def test_a_map_of_twenty_rows_with_two_values_is_two_calls() -> None:
+    model = Slow()
+    with Runtime({"llm": lambda: model}) as runtime:
+        result = mapped(runtime).run(topics=["a", "b"] * 10)
+        hot = mapped(runtime, temperature=0.5).run(topics=["a"] * 4)
+    assert result["notes"] == ["one two three"] * 20
+    assert (result.usage.calls, result.usage.shared) == (2, 18)
+    assert result.usage.tokens == 26
+    assert (hot.usage.calls, hot.usage.shared) == (4, 0)
+
+
+@catches(
+    "kept-not",
+    "an answer is forgotten when its call has ended",
+    edited(EqualWork.find, "return None if", "return None if True or"),
+)
+def test_a_map_that_runs_one_after_the_other_is_two_calls_as_well() -> None:
+    model = Slow()
+    with Runtime({"llm": lambda: model}) as runtime:
+        body = Generate("say", mode="simple", inputs={"question": "topic"})
+        each = Each(body, over="topics", item="topic", gives={"notes": "answer"}, at_once=1)
+        made = App("map", each, inputs={"topics": "texts"}, outputs={"n": "notes"}, runtime=runtime)
+        result = made.run(topics=["a", "b"] * 10, most_tokens=900)
+    assert result.state == "ok"
+    assert (result.usage.calls, len(model.calls)) == (2, 2)
+
+
+@catches(
+    "late-listener",
+    "who joins in the middle does not hear what was written before",
+    edited(LiveCall._catch_up, "if self._text:", "if False:"),
+)
+@catches(
+    "all-cancelled",
+    "the call ends with the query that made it",
+    edited(EngineQueue.withdraw, "return out  # it goes on for the others", "pass"),
+)
+def test_streams_join_in_the_middle_and_outlive_who_made_the_call() -> None:
+    model = Slow(open=False)
+    with Runtime({"llm": lambda: model}) as runtime:
+        asked = app(runtime, shares_answers=True)
+
+        async def heard(into: list[str]) -> Result | None:
+            async for event in asked.astream(question="why?"):
+                if isinstance(event, Token):
+                    into.append(event.text)
+                elif isinstance(event, Result):
+                    return event
+            return None
+
+        async def run() -> tuple[list[str], list[str], Result | None]:
+            first, second = list[str](), list[str]()
+            one = asyncio.ensure_future(heard(first))
+            await model.begun.wait()
+            two = asyncio.ensure_future(heard(second))
+            while not second:
+                await asyncio.sleep(0)
+            one.cancel()
+            await asyncio.gather(one, return_exceptions=True)
+            model.gate.set()
+            return first, second, await two
+
+        first, second, result = runtime.start(run()).result()
+    assert first == ["one "]
+    assert second[0] == "one "
+    assert "".join(second) == "one two three"
+    assert result is not None
+    assert (result.answer, result.usage.calls, result.usage.shared) == ("one two three", 0, 1)
+    assert (len(model.calls), model.aborted) == (1, 0)
+
+
+@catches(
+    "runs-on",
+    "a call goes on when the last one has gone",
+    edited(EngineQueue.withdraw, "self._abort(last, out)", "pass"),
+)
+def test_a_call_is_stopped_when_the_last_one_has_gone() -> None:
+    model = Slow(open=False)
+    with Runtime({"llm": lambda: model}) as runtime:
+        asked = app(runtime, shares_answers=True)
+
+        async def run() -> bool:
+            going = [asyncio.ensure_future(asked.arun(question="why?")) for _ in range(3)]
+            await model.begun.wait()
+            for one in going:
+                assert model.aborted == 0
+                one.cancel()
+                await asyncio.gather(one, return_exceptions=True)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return runtime.live.core.queues["llm"].idle
+
+        assert runtime.start(run()).result()
+    assert (len(model.calls), model.aborted) == (1, 1)
+
+
+def test_a_failure_is_tried_again_as_one_and_fails_for_all() -> None:
+    for fails, made in ((1, 2), (9, 3)):
+        model = Slow(fails=fails)
+        with Runtime({"llm": lambda model=model: model}) as runtime:
+            asked = app(runtime, shares_answers=True)
+            results = asked.batch([{"question": "why?"}] * 4)
+        assert len(model.calls) == made
+        states = {result.state for result in results}
+        assert states == ({"ok"} if fails == 1 else {"failed"})
+
+
+class Counts(HashEmbedder):
+    """Counts the texts of its requests; each batch waits for `gate`."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.texts, self.gate = 0, asyncio.Event()
+
+    async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
+        await self.gate.wait()
+        self.texts += sum(len(request.inputs["texts"]) for request in requests)
+        return [{"vectors": [vector(text) for text in r.inputs["texts"]]} for r in requests]
+
+
+def test_equal_texts_are_embedded_once_whoever_asks() -> None:
+    engine = Counts(max_batch=1)
+    with Runtime({"embedding": lambda: engine}) as runtime:
+        embeds = App(
+            "embed",
+            Embedding(),
+            inputs={"texts": "texts"},
+            outputs={"vectors": "vectors"},
+            runtime=runtime,
+        )
+
+        async def run() -> list[Result]:
+            asked = [("why?", "default")] * 4 + [("how?", "default"), ("why?", "another")]
+            going = [
+                asyncio.ensure_future(embeds.arun(texts=[q], tenant=tenant)) for q, tenant in asked
+            ]
+            for _ in range(30):
+                await asyncio.sleep(0)
+            going[0].cancel()
+            going[1].cancel()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            engine.gate.set()
+            done = await asyncio.gather(*going, return_exceptions=True)
+            assert isinstance(done[0], (asyncio.CancelledError, QueryCancelled))
+            return [one for one in done[2:] if isinstance(one, Result)]
+
+        results = runtime.start(run()).result()
+    assert [result.state for result in results] == ["ok"] * 4
+    assert engine.texts == 3
+
+
+class Gated(HashModel):
+    """Each call waits for its own gate, and ends in the turn of the loop that opens it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: list[asyncio.Event] = []
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        self.gates.append(gate := asyncio.Event())
+        yield Delta("one ")
+        await gate.wait()
+        yield Delta("two three", "stop", Usage(10, 3))
+
+
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+@catches(
+    "missed-the-end",
+    "who joins when all has been written is told nothing",
+    edited(Live.joined, "call.join(query, i, self._at_once)", "call.join(query, i, self._lives)"),
+)
+@catches(
+    "missed-the-batch",
+    "who joins when a batch has come back has no values",
+    edited(Live.joined, "== command.leader", "== ()"),
+)
+def test_who_joins_what_has_just_ended_is_answered() -> None:
+    """A query's second step becomes ready, equal to another query's, about when that ends."""
+    first = Generate("first", mode="simple", outputs={"answer": "draft"})
+    second = Generate("say", mode="simple", inputs={"question": "draft"})
+    for then, port in ((second, "answer"), (Embedding(inputs={"texts": "draft"}), "vectors")):
+        for later in range(6):
+            model, engine = Gated(), Counts(max_batch=1)
+            made: Any = {"llm": lambda m=model: m, "embedding": lambda e=engine: e}
+            with Runtime(made, learn=False) as runtime:
+                more: Any = {"runtime": runtime, "outputs": {"out": port}, "shares_answers": True}
+                more["shares_answers_s"] = 1e-9  # nothing is found that was kept
+                chain = App("chain", first >> then, inputs={"question": "text"}, **more)
+                alone = App("alone", then, inputs={"draft": "text"}, **more)
+
+                async def run(
+                    chain: App = chain,
+                    alone: App = alone,
+                    model: Gated = model,
+                    engine: Counts = engine,
+                    later: int = later,
+                ) -> list[Result]:
+                    going = [asyncio.ensure_future(chain.arun(question="why?", deadline_s=2))]
+                    while not model.gates:
+                        await asyncio.sleep(0)
+                    going.append(asyncio.ensure_future(alone.arun(draft="one two three")))
+                    await turns(20)
+                    model.gates[0].set()
+                    await turns(later)
+                    for gate in [*model.gates[1:], engine.gate]:
+                        gate.set()
+                    await turns(20)
+                    for gate in model.gates:
+                        gate.set()
+                    return await asyncio.gather(*going)
+
+                chained, other = runtime.start(run()).result()
+            assert chained.state == "ok"
+            assert chained["out"] == other["out"]
+
+
+def test_answers_are_kept_within_bounds() -> None:
+    answers = KeptAnswers(most=3, most_bytes=2_000)
+    for k in range(5):
+        answers.keep(b"%d" % k, KeptAnswer("x", ""), until=10.0)
+    assert [answers.find(b"%d" % k, 0.0) is not None for k in range(5)] == [False] * 2 + [True] * 3
+    assert answers.find(b"4", 10.0) is None
+    answers.keep(b"long", KeptAnswer("x" * 1_500, ""))
+    assert len(answers) == 2
+    assert answers.held_bytes <= 2_000
+    answers.keep(b"longer", KeptAnswer("x" * 2_500, ""))
+    assert answers.find(b"longer", 0.0) is None
+
+
+def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:
+    with (
+        pytest.raises(QueryFailed, match="it broke off"),
+        Runtime({"llm": lambda: Slow(fails=9)}) as runtime,
+    ):
+        mapped(runtime).run(topics=["a", "a"])

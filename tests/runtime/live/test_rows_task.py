@@ -1,0 +1,247 @@
+"""Rows that a live runtime asks: from the caller's iterator to the caller's function."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, Usage
+from teola.errors import BudgetSpent, EngineBusy, EngineError, InputError, UnknownName
+from teola.graph import DecodeParams
+from teola.graph.ops import DECODES, PREFILLS
+from teola.policies.ledger import BudgetAccount, Ledger
+from teola.runtime.asked_rows import NEAR, WINDOW, window_end
+from teola.runtime.engines import EngineConfig
+from teola.runtime.live.row_source import AHEAD, RowSource
+from teola.runtime.live.sent_rows import LiveRows, SentRows
+from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
+from teola.runtime.runtime import Runtime
+from tests.planted import catches, edited
+
+S = 10.0
+"""Longer than anything here takes."""
+
+
+class Model:
+    """Answers a row's text in upper case, in two pieces. troubles: how rows fail, the last first.
+    opened: what calls wait for."""
+
+    def __init__(self, at_once: int = 8, troubles: dict[str, list[Any]] | None = None) -> None:
+        ops = frozenset(PREFILLS | DECODES)
+        self.spec = EngineSpec("llm", EngineKind.LLM, ops, max_batch=10000, max_sequences=at_once)
+        self.troubles = troubles or {}
+        self.calls: Counter[str] = Counter()
+        self.running = self.most = 0
+        self.opened = threading.Event()
+        self.opened.set()
+
+    def start(self) -> None: ...
+
+    def close(self) -> None:
+        self.opened.set()
+
+    async def prefill(self, call: Call) -> SequenceHandle:
+        raise NotImplementedError
+
+    def count_tokens(self, text: str) -> int:
+        return len(text) // 4 + 1
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        instruction, text = (part.text for part in call.parts)
+        self.calls[text] += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(0)
+            while not self.opened.is_set():
+                await asyncio.sleep(0.001)
+            if waiting := self.troubles.get(text):
+                raise waiting.pop()
+            yield Delta(f"<think>{instruction}</think>{text[:1]}".upper().replace("THINK", "think"))
+            await asyncio.sleep(0)
+            yield Delta(text[1:].upper(), "stop", Usage(20, 3, 16))
+        finally:
+            self.running -= 1
+
+
+class Heard(list[RowAnswer]):
+    """All answers, in a test's own thread."""
+
+    def __call__(self, some: Sequence[RowAnswer]) -> None:
+        assert threading.current_thread().name == "teola-answers"
+        self.extend(some)
+
+
+def asked(
+    model: Model, rows: Iterator[Row], heard: Any, **options: Any
+) -> tuple[Runtime, RowsHandle]:
+    runtime = Runtime({"llm": EngineConfig(lambda: model)}, learn=False)
+    return runtime, runtime.ask_rows(RowsCall("why"), rows, heard, **options)
+
+
+def numbered(count: int) -> Iterator[Row]:
+    return (Row(k, f"t{k}", k % 10 == 0) for k in range(count))
+
+
+@catches(
+    "answered-early",
+    "a row that failed is answered at once, though it is tried again",
+    edited(
+        LiveRows.give,
+        "lost = self.over",
+        "answers += [RowAnswer(0, None, 'early')] * (not given)\n    lost = self.over",
+    ),
+)
+@catches(
+    "thoughts-kept",
+    "what a model thinks is part of a row's answer",
+    edited(SentRows._row, "if OPENS in text and", "if False and"),
+)
+def test_each_row_is_answered_once_and_in_the_end_some_are_errors() -> None:
+    again, wrong = EngineError("it broke", retryable=True), ValueError("no such row")
+    model = Model(8, {"t3": [again], "t5": [again] * 9, "t7": [wrong]})
+    heard = Heard()
+    runtime, handle = asked(model, numbered(300), heard)
+    with runtime:
+        end = handle.result(S)
+    found = {answer.id: answer for answer in heard}
+    assert len(heard) == len(found) == 300
+    assert found[3] == RowAnswer(3, "T3", None, 20, 16, 3)
+    assert (found[5].text, found[5].error) == (None, "it broke")
+    assert (found[7].text, found[7].error) == (None, "ValueError: no such row")
+    assert (end.state, end.asked, end.failed, end.tries) == ("partial", 300, 2, 303)
+    assert (end.prompt_tokens, end.cached_tokens) == (298 * 20, 298 * 16)
+    assert end.completion_tokens == 298 * 3
+    assert model.most == 8
+    assert end.error is None
+
+
+def test_a_refusal_is_waited_out_and_costs_no_row_anything() -> None:
+    busy = [EngineBusy("429", after_s=0.05) for _ in range(2)]
+    model, heard = Model(4, {"t2": busy}), Heard()
+    runtime, handle = asked(model, numbered(20), heard)
+    with runtime:
+        end = handle.result(S)
+    assert (end.state, len(heard)) == ("ok", 20)
+    assert end.tries == 22
+    assert set(model.calls) - {"t2"} == {text for text, n in model.calls.items() if n == 1}
+
+
+@catches(
+    "waits-for-more",
+    "a window is not taken until it is full",
+    edited(RowSource.take, "(self._due and waiting)", "False"),
+)
+def test_a_source_may_wait_for_the_answers_to_what_it_gave() -> None:
+    heard, more = Heard(), threading.Semaphore(2)
+
+    def rows() -> Iterator[Row]:
+        for k in range(6):
+            assert more.acquire(timeout=S)
+            yield Row(k, f"t{k}")
+
+    def hear(some: Sequence[RowAnswer]) -> None:
+        heard.extend(some)
+        more.release(len(some))
+
+    runtime, handle = asked(Model(), rows(), hear)
+    with runtime:
+        assert handle.result(1.0).asked == len(heard) == 6
+
+
+@catches(
+    "reads-on",
+    "a source is read though nobody has room for its rows",
+    edited(RowSource._read, "waiting >= AHEAD", "False"),
+)
+def test_a_source_is_held_back_by_the_engine() -> None:
+    model, read, most = Model(), threading.Event(), 3 * (WINDOW + NEAR) + AHEAD
+    model.opened.clear()
+
+    def rows() -> Iterator[Row]:
+        yield from numbered(most)
+        read.set()
+        yield from numbered(WINDOW)
+
+    runtime, handle = asked(model, rows(), Heard())
+    with runtime:
+        assert not read.wait(0.6)
+        handle.cancel()
+        assert handle.result(S).state == "cancelled"
+
+
+def test_windows_end_where_a_row_opens_if_one_does_near_their_end() -> None:
+    rows = [Row(k, "", k in (100, WINDOW - 3, WINDOW + 2)) for k in range(WINDOW + NEAR)]
+    assert window_end(rows) == WINDOW + 2
+    assert window_end(rows[: WINDOW + 2]) == WINDOW - 3
+    assert window_end([Row(k, "") for k in range(WINDOW + 9)]) == WINDOW
+    assert window_end(rows[:50]) == 50
+
+
+def test_a_run_ends_with_its_source_its_deadline_or_who_hears_it() -> None:
+    def fails() -> Iterator[Row]:
+        yield from numbered(10)
+        raise OSError("the disk is gone")
+
+    heard = Heard()
+    runtime, handle = asked(Model(), fails(), heard)
+    with runtime:
+        end = handle.result(S)
+        assert (end.state, repr(end.error)) == ("failed", "OSError('the disk is gone')")
+        never = threading.Event()
+        slow = (Row(0, "t") for _ in iter(lambda: never.wait(0.2), True))
+        late = runtime.ask_rows(RowsCall("why"), slow, heard, deadline_s=0.05).result(S)
+        assert late.state == "deadline"
+
+        def deaf(some: Sequence[RowAnswer]) -> None:
+            raise OSError("no room")
+
+        with pytest.raises(OSError, match="no room"):
+            runtime.ask_rows(RowsCall("why"), numbered(5), deaf).result(S)
+        never.set()
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "told"),
+    [
+        (RowsCall("why", "lm"), {}, "unknown engine 'lm'"),
+        (RowsCall("why", "embedding"), {}, "rows are asked of a language model"),
+        (RowsCall("why", decode=DecodeParams(items=3)), {}, "a row has one answer"),
+        (RowsCall("why"), {"priority": "high"}, "priority 'high'"),
+        (RowsCall("why"), {"deadline_s": 0}, "deadline_s must be seconds above 0"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, told: str) -> None:
+    config = EngineConfig(Model)
+    with Runtime({"llm": config}, learn=False) as runtime, pytest.raises(InputError) as error:
+        runtime.ask_rows(call, iter(()), Heard(), **options)
+    assert told in str(error.value)
+    assert isinstance(error.value, UnknownName) == (" 'lm'" in told or " 'high'" in told)
+
+
+@catches(
+    "paid-by-nobody",
+    "rows reserve nothing",
+    edited(SentRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
+)
+@catches(
+    "never-given-back",
+    "what rows did not take of what they reserved is not given back",
+    edited(LiveRows.give, "self.budget.settle(i)", "pass"),
+)
+def test_rows_keep_to_a_budget_and_use_all_of_it() -> None:
+    """A row takes 23 tokens, and reserves about twice as many."""
+    account, heard = BudgetAccount(most_tokens=2300), Heard()
+    decode, model = DecodeParams(max_tokens=8), Model()
+    with Runtime({"llm": EngineConfig(lambda: model)}, learn=False) as runtime:
+        call = RowsCall("why " * 19, decode=decode)
+        end = runtime.ask_rows(call, numbered(300), heard, budget=Ledger(account)).result(S)
+    assert (end.state, type(end.error)) == ("failed", BudgetSpent)
+    assert account.tokens == 23 * end.asked == 23 * len(heard)
+    assert 0.9 * 2300 <= account.tokens <= 1.02 * 2300
+    assert account.held_tokens == account.open == 0

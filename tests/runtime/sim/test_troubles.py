@@ -1,0 +1,119 @@
+"""Simulated servers that refuse, are away, hang and turn slow; queries wait, or go elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from teola.profile import paper
+from teola.runtime.sim import Sim
+from teola.runtime.values import Tokens
+from teola.schedule.events import Dispatch, State
+from tests.parity.test_replay import plain
+from tests.recording import RecordingCore, fresh, replayed
+from tests.schedule.plans import call, plan
+
+TIMES = paper("7b")
+
+
+def sim(llms: int = 2, **more: Any) -> Sim:
+    made = Sim(TIMES, instances={"llm": llms}, **more)
+    made.core = RecordingCore({}, made._measure, made.queries)
+    return made
+
+
+def asks(made: Sim, number: int = 12, every: float = 0.1, deadline_s: float = 60.0) -> None:
+    p = plan(*call("m"))
+    for k in range(number):
+        made.submit(p, {"question": Tokens(100)}, at=every * k, deadline_s=deadline_s)
+
+
+def dispatched(made: Sim, since: float = 0.0) -> list[int]:
+    """Where calls were sent since then."""
+    return [
+        command.instance
+        for _, _, now, said in made.core.log.calls  # type: ignore[attr-defined]
+        for command in said
+        if isinstance(command, Dispatch) and now >= since
+    ]
+
+
+def states(made: Sim) -> set[State | None]:
+    return {result.state for result in made.run()}
+
+
+def repeats(made: Sim) -> None:
+    """A fresh core, told the same, decides the same."""
+    queues = {name: fresh(queue, "critical_path") for name, queue in made.core.queues.items()}
+    log = made.core.log  # type: ignore[attr-defined]
+    for one, again in zip(log.calls, replayed(log, queues), strict=True):
+        assert plain(again) == plain(one[3]), one[:2]
+
+
+def test_one_that_refuses_is_left_alone_and_nothing_fails() -> None:
+    made = sim()
+    made.refuse("llm", 0, at=0.5, lasts_s=20.0, after_s=5.0)
+    asks(made)
+    assert states(made) == {State.OK}
+    places = dispatched(made, since=0.6)
+    assert places.count(0) <= 5, "one call each time when it opens"
+    repeats(made)
+
+
+def test_the_only_one_is_waited_for_and_the_trace_says_so() -> None:
+    waited: list[float] = []
+
+    def look(query: Any, _: object) -> None:
+        waited.extend(span.limited_s for span in query.trace.spans if span.limited_s)
+
+    made = sim(1, on_finish=look, explains=True)
+    made.refuse("llm", 0, at=0.0, lasts_s=10.0, after_s=12.0)
+    asks(made, 3)
+    assert states(made) == {State.OK}
+    assert max(waited) == pytest.approx(12.0, abs=0.5)
+    repeats(made)
+
+
+def test_a_deadline_holds_while_nobody_is_there() -> None:
+    made = sim(1)
+    made.refuse("llm", 0, at=0.0, lasts_s=100.0, away=True)
+    asks(made, 3, deadline_s=8.0)
+    results = made.run()
+    assert {one.state for one in results} == {State.DEADLINE}
+    assert all(one.latency_s <= 8.01 for one in results)
+    assert "nobody is there" in str(results[0].error)
+    repeats(made)
+
+
+def test_calls_on_one_that_hangs_go_elsewhere() -> None:
+    made = sim()
+    made.hang("llm", 0, at=0.05, lasts_s=1e6)
+    asks(made, 6)
+    results = made.run()
+    assert {one.state for one in results} == {State.OK}
+    assert max(one.latency_s for one in results) < 30.0
+    assert made.core.queues["llm"].retries > 0
+    repeats(made)
+
+
+def test_the_only_one_that_hangs_goes_on() -> None:
+    made = sim(1)
+    made.hang("llm", 0, at=0.3, lasts_s=20.0)
+    asks(made, 3)
+    assert states(made) == {State.OK}
+    assert made.core.queues["llm"].retries == 0
+    repeats(made)
+
+
+def test_a_slow_one_takes_longer_and_is_quick_again() -> None:
+    def lasts(factor: float) -> float:
+        made = sim(1)
+        made.slow("llm", 0, at=0.0, lasts_s=1.0, factor=factor)
+        asks(made, 1)
+        (result,) = made.run()
+        return result.latency_s
+
+    quick = lasts(1.0)
+    assert lasts(4.0) > quick
+    assert lasts(4.0) < quick + 1.0, "after a second it is as it was"

@@ -1,0 +1,305 @@
+"""Rows at an engine's queue: each is over once, and those go again that did not come back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from teola.errors import EngineError
+from teola.policies import batching, routing
+from teola.policies.asker import Asker
+from teola.policies.batching import BATCHING
+from teola.policies.batching.fair import Fair
+from teola.policies.routing import ROUTING
+from teola.policies.work import ranges
+from teola.schedule.core import Core
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import (
+    AbortRows,
+    Cancelled,
+    Cause,
+    Dispatch,
+    Finish,
+    InstanceDown,
+    QueueEvent,
+    RowFailure,
+    RowsCame,
+    RowsEnded,
+    RowsOver,
+    SetTimer,
+    SourceEnded,
+    Started,
+    State,
+    Timer,
+    Waits,
+)
+from teola.schedule.instances import CALLS_S, Instances, Limits
+from teola.schedule.overdue import Overdue
+from teola.schedule.quota import Refusal
+from teola.schedule.row_run import RowRun, RowSpecs
+from teola.schedule.row_slices import RowSlices
+from tests.planted import catches, edited
+from tests.schedule.rows_world import Calls, World
+
+PAIRS = [
+    *((batch, "least_loaded") for batch in BATCHING),
+    *((("critical_path", "fair", "fifo")[k % 3], route) for k, route in enumerate(ROUTING)),
+]
+
+
+@pytest.mark.parametrize(("batch", "route"), PAIRS)
+def test_each_row_is_over_once_whatever_happens_under_any_policy(batch: str, route: str) -> None:
+    """Rows of two tenants and calls of a third, on three instances that fail, refuse, drain and
+    die. The world checks each command, `validate` the core after each event."""
+    seed = len(batch) + len(route)
+    world = World(seed, {"a": 40, "b": 25}, batch=batch, route=route, overdue=True)
+    world.run()
+    for name, rows in (("a", 40), ("b", 25)):
+        over = world.over[name]
+        assert len(over) == rows
+        assert set(over.values()) == {1}
+        state = State.PARTIAL if world.failed[name] else State.OK
+        assert world.ended[name].state is state
+
+
+# --- one window, step by step ----------------------------------------------------------------
+
+
+class Bed:
+    """One run of rows of 10 tokens in windows that a test gives, on instances of 8 places."""
+
+    def __init__(self, instances: int = 2, *, route: str = "least_loaded", batch: str = "fifo"):
+        limits = [Limits(100, 8, 1, True)] * instances
+        policy, router = batching.make(batch), routing.make(route)
+        self.queue = EngineQueue("llm", limits, policy, router)
+        self.core = Core({"llm": self.queue}, lambda run, i: 10)
+        self.said: list[Any] = []
+        self.begin("rows", "t")
+
+    def begin(self, name: str, tenant: str) -> None:
+        specs = RowSpecs("llm", "rows", interactive=False, output=8)
+        self.core.add(RowRun(name, specs, Asker(tenant, "tables", name)))
+        self.hear(self.core.tell(name, Started({}), 0.0))
+
+    def hear(self, commands: Sequence[Any]) -> None:
+        self.said += commands
+
+    def rows(self, count: int, name: str = "rows", now: float = 0.0) -> list[Dispatch]:
+        """A window comes; what is dispatched then."""
+        self.hear(self.core.tell(name, RowsCame(count, 10), now))
+        return self.sent(now)
+
+    def sent(self, now: float) -> list[Dispatch]:
+        found = list(self.core.flush(now))
+        self.hear(found)
+        return [one for one in found if isinstance(one, Dispatch)]
+
+    def tell(self, event: QueueEvent, now: float) -> list[Dispatch]:
+        self.hear(self.core.handle(event, now))
+        return self.sent(now)
+
+    def over(self, kind: type) -> list[Any]:
+        return [one for one in self.said if isinstance(one, kind)]
+
+
+def ended(one: Dispatch, *rows: int, failed: Sequence[RowFailure] = (), k: int = 0) -> RowsEnded:
+    """These rows of a dispatch's slice were answered, at once, and others failed."""
+    work, lo, _ = one.slices[k]
+    place = "llm", one.batch, work.run, work.primitive, lo
+    firsts = len(rows) + sum(one.begun for one in failed)
+    return RowsEnded(*place, ranges(rows), failed, firsts, 0, len(rows), list(rows))
+
+
+def spans(dispatches: Sequence[Dispatch]) -> list[tuple[int, int]]:
+    return [(lo, hi) for one in dispatches for _, lo, hi in one.slices]
+
+
+@catches(
+    "whole-slice",
+    "of an instance that is gone, rows go again that had come back",
+    edited(RowSlices.lost, "sorted(one.out)", "list(range(one.lo, one.hi))"),
+)
+@catches(
+    "slice-forgotten",
+    "what comes from an instance that is gone is believed",
+    edited(RowSlices._close, "del self._slices[one.batch, *one.key, one.lo], ", "del "),
+)
+def test_exactly_the_rows_that_were_out_go_again() -> None:
+    bed = Bed()
+    first, second = bed.rows(20)
+    assert spans([first, second]) == [(0, 8), (8, 16)]
+    assert spans(bed.tell(ended(first, 1, 2, 5), 1.0)) == [(16, 19)]
+    assert bed.tell(InstanceDown("llm", 0), 2.0) == []  # the other one is full
+    assert bed.tell(ended(first, 0, 3), 2.0) == []  # too late
+    again = bed.tell(ended(second, *range(8, 16)), 3.0)
+    assert spans(again) == [(0, 1), (3, 5), (6, 8), (16, 19)]
+    for k in range(4):
+        lo, hi = spans(again)[k]
+        bed.tell(ended(again[0], *range(lo, hi), k=k), 4.0)
+    (last,) = (one for one in bed.over(Dispatch) if one.slices[-1].hi == 20)
+    bed.tell(ended(last, 19), 5.0)
+    over = [row for one in bed.over(RowsOver) for row in one.given]
+    assert sorted(over) == list(range(20))
+    assert bed.queue.again.budgeted == 0
+
+
+@catches(
+    "each-waits",
+    "each row that was refused is told by itself",
+    edited(
+        RowSlices._refused,
+        "out.append(Waits",
+        "out += [Waits(queue.engine, i, *one.key, until, last)] * len(back) or out.append(Waits",
+    ),
+)
+@catches(
+    "refusals-cost",
+    "a refusal costs a row a try",
+    edited(RowSlices._refused, 'costs = usable and cause.refused.kind != "busy"', "costs = True"),
+)
+def test_refusals_hold_up_a_window_as_one_and_cost_no_tries() -> None:
+    bed = Bed(1)
+    (sent,) = bed.rows(20)
+    busy = Cause(EngineError("429", retryable=True), True, refused=Refusal("busy", 5.0))
+    now = 0.0
+    for _ in range(5):
+        rows = [row for lo, hi in spans([sent]) for row in range(lo, hi)]
+        waits = len(bed.over(Waits))
+        told = [RowFailure(row, busy) for row in rows]
+        assert bed.tell(ended(sent, failed=told), now) == []
+        (wait,) = bed.over(Waits)[waits:]
+        assert (wait.primitive, wait.until > now) == (0, True)
+        now = wait.until
+        (sent,) = bed.tell(Timer("llm"), now)
+        assert sent.slices[0].lo == 0
+    assert bed.queue.retries == 0
+    assert not bed.over(RowsOver)
+
+
+@catches(
+    "retried-at-once",
+    "rows that failed are put among those that wait",
+    edited(
+        RowSlices._later,
+        "window.failed_at = instance",
+        "window.failed_at = instance\n"
+        "    work.spans[:0] = [(row, row + 1) for row in window.failed]; window.failed = {}",
+    ),
+)
+@catches(
+    "retried-for-ever",
+    "a row may fail as often as it likes",
+    edited(RowSlices._again, "tries < work.spec.retries", "True"),
+)
+def test_rows_that_failed_go_again_when_the_rest_is_over_and_are_errors_in_the_end() -> None:
+    bed = Bed(1)
+    broken = Cause(EngineError("it broke", retryable=True), True)
+    wrong = Cause(ValueError("no such row"))
+    (sent,) = bed.rows(10)
+    work = sent.slices[0].work
+    failed = [RowFailure(1, broken, True), RowFailure(3, broken), RowFailure(4, wrong)]
+    (more,) = bed.tell(ended(sent, 0, 2, 5, 6, 7, failed=failed), 1.0)
+    assert spans([more]) == [(8, 10)]
+    assert bed.over(RowsOver)[-1].failed == [(4, wrong)]
+    (again,) = bed.tell(ended(more, 8, 9), 2.0)
+    assert spans([again]) == [(1, 2), (3, 4)]
+    assert again.slices[0].work is not work
+    bed.tell(ended(again, 1), 3.0)
+    (last,) = bed.tell(ended(again, failed=[RowFailure(3, broken)], k=1), 3.0)
+    assert spans([last]) == [(3, 4)]
+    bed.tell(ended(last, failed=[RowFailure(3, broken)]), 4.0)
+    assert bed.over(RowsOver)[-1].failed == [(3, broken)]
+    bed.hear(bed.core.tell("rows", SourceEnded(), 5.0))
+    assert bed.over(Finish) == [Finish("rows", State.PARTIAL, None, ())]
+
+
+@catches(
+    "no-room-left",
+    "rows take all places though calls come",
+    edited(Instances._room_of_llm, "now >= self.last_call + CALLS_S", "True"),
+)
+@catches(
+    "room-left-for-ever",
+    "the places that are left to calls are left when none come",
+    edited(RowSlices.wake, "return self._alarm", "return None"),
+)
+def test_an_eighth_of_the_places_is_left_to_calls_while_they_come() -> None:
+    bed = Bed(1, batch="critical_path")
+    calls = Calls("calls", Asker(), 2)
+    bed.core.add(calls)
+    bed.hear(bed.core.tell("calls", Started({}), 0.0))
+    (sent,) = bed.rows(30)
+    assert [(one.work.run, one.hi - one.lo) for one in sent.slices] == [
+        ("calls", 10), ("calls", 10), ("rows", 5)
+    ]  # fmt: skip
+    assert spans(bed.tell(ended(sent, 0, 1, k=2), 0.5)) == [(5, 7)]
+    (timer,) = bed.over(SetTimer)
+    assert timer.at == CALLS_S
+    assert spans(bed.tell(Timer("llm"), timer.at)) == [(7, 8)]
+
+
+@catches(
+    "part-hangs",
+    "rows that stream are stopped because others of their slice are silent",
+    edited(RowSlices.late, "one.prefilling == len(one.out)", "one.prefilling"),
+)
+def test_rows_that_give_no_token_go_elsewhere_once_the_others_are_back() -> None:
+    bed = Bed()
+    bed.queue.rows.overdue = Overdue()
+    first, second = bed.rows(16)
+    bed.tell(ended(second, *range(8, 16)), 1.0)
+    streams = replace(ended(first, 0, 1, 2, 3, 4, 5), firsts=7)  # row 6 has begun, 7 is silent
+    bed.tell(streams, 1.0)
+    assert bed.tell(Timer("llm"), 60.0) == bed.tell(Timer("llm"), 120.0) == []
+    bed.tell(replace(ended(first, 6), firsts=0), 120.0)
+    (again,) = bed.tell(Timer("llm"), 180.0)
+    assert bed.over(AbortRows) == [AbortRows("llm", 0, first.batch, "rows", 0, 0)]
+    assert (again.instance, spans([again])) == (1, [(7, 8)])
+
+
+def test_what_is_out_is_stopped_when_rows_are_cancelled_and_comes_for_nobody() -> None:
+    bed = Bed()
+    sent = bed.rows(30)
+    bed.hear(bed.core.tell("rows", Cancelled(), 1.0))
+    assert [one.lo for one in bed.over(AbortRows)] == [0, 8]
+    assert bed.over(Finish)[0].state is State.CANCELLED
+    for one in sent:
+        bed.tell(ended(one, *range(*spans([one])[0])), 2.0)
+    assert bed.queue.idle
+    assert not bed.over(RowsOver)
+
+
+@catches(
+    "rows-as-items",
+    "rows are charged to their tenant as one token each",
+    edited(Fair._settle, "work.weighs(before - work.remaining)", "before - work.remaining"),
+)
+def test_tenants_share_by_tokens_and_rows_wait_for_calls_of_their_own_tenant() -> None:
+    bed = Bed(1, batch="fair")
+    bed.begin("heavy", "u")
+    bed.hear(bed.core.tell("heavy", RowsCame(1000, 30), 0.0))
+    bed.hear(bed.core.tell("rows", RowsCame(1000, 10), 0.0))
+    rows, flying = Counter[str](), bed.sent(0.0)
+    for now in range(1, 200):
+        one = flying.pop(0)
+        for k, (work, lo, hi) in enumerate(one.slices):
+            rows[work.run] += hi - lo
+            flying += bed.tell(ended(one, *range(lo, hi), k=k), float(now))
+    assert rows["rows"] * 10 == pytest.approx(rows["heavy"] * 30, rel=0.05)
+    calls = Calls("calls", Asker("t", "chat"), 3)
+    bed.core.add(calls)
+    bed.hear(bed.core.tell("calls", Started({}), 200.0))
+    sent: list[str] = []
+    while len(set(sent)) < 3 and flying:
+        one = flying.pop(0)
+        for k, (work, lo, hi) in enumerate(one.slices):
+            if work.row_tokens:
+                more = bed.tell(ended(one, *range(lo, hi), k=k), 200.1)
+                flying += more
+                sent += [piece.work.run for each in more for piece in each.slices]
+    own = [run for run in sent if run != "heavy"]
+    assert own[:3] == ["calls"] * 3

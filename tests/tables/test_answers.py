@@ -1,0 +1,145 @@
+"""The answers table: dedup, checkpoint and cache in one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from teola import tables
+from teola.errors import InputError, UnknownName
+from teola.tables.answer_table import AnswerTable
+from teola.tables.kept import delete_answers, kept_answers, kept_operators
+from tests.tables.oracle import FunctionAsker
+
+SQL = "SELECT LLM('q', a) AS k FROM t"
+
+
+def run(path: Path | bool, values: list[Any], sql: str = SQL, **options: Any) -> tuple[Any, Any]:
+    asker = options.pop("asker", None) or FunctionAsker(lambda i, v: (f"{i} {v[0]}", None))
+    made = tables.sql(sql, {"t": pa.table({"a": values})}, ask_rows=asker, answers=path)
+    return asker, made.run(**options)
+
+
+def test_only_new_rows_are_asked(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "answers.duckdb"
+    assert len(run(path, ["a", "b"])[0].prompts) == 2
+    asker, done = run(path, ["b", "c", "a"])
+    assert asker.prompts == ["q\na: c"]
+    assert (done.report["asked"], done.report["answered_before"]) == (1, 2)
+    assert done.rows == [("q b",), ("q c",), ("q a",)]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_call_is_another_question(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    run(path, ["a"])
+    for sql in (
+        "SELECT LLM('p', a) AS k FROM t",
+        "SELECT LLM('q', a, max_tokens := 9) AS k FROM t",
+        "SELECT LLM('q', a, choices := ['q a', 'z']) AS k FROM t",
+        "SELECT LLM('q', b) AS k FROM (SELECT a AS b FROM t)",
+    ):
+        assert len(run(path, ["a"], sql)[0].prompts) == 1, sql
+    assert run(path, ["a"], "SELECT upper(LLM('q', a)) AS k FROM t")[0].prompts == []
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    values = [str(at) for at in range(50)]
+    first, done = run(path, values, most_calls=20)
+    assert (done.state, len(first.prompts), done.row_count) == ("partial", 20, 20)
+    second, done = run(path, values)
+    assert (done.state, len(second.prompts)) == ("ok", 30)
+    assert done.rows == [(f"q {one}",) for one in values]
+    assert not set(first.prompts) & set(second.prompts)
+
+
+def test_errors_are_asked_again_unless_they_are_to_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    run(
+        path,
+        ["a", "b"],
+        asker=FunctionAsker(lambda i, v: (None, "busy") if v == ["a"] else ("x", None)),
+    )
+    asker, done = run(path, ["a", "b"], retry_failed=False)
+    assert (asker.prompts, done.rows, done.state) == ([], [(None,), ("x",)], "partial")
+    asker, done = run(path, ["a", "b"])
+    assert (asker.prompts, done.state) == (["q\na: a"], "ok")
+    assert done.rows == [("q a",), ("x",)]
+
+
+def test_nothing_is_kept_where_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEOLA_DATA_DIR", str(tmp_path / "data"))
+    run(False, ["a"])
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_has_one_writer(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    run(path, ["a"])
+    with duckdb.connect() as con:
+        table = AnswerTable(con, path)
+        with pytest.raises(InputError, match="in use by another query"):
+            run(path, ["a"])
+        table.close()
+    code = (
+        "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('up', flush=True); "
+        "time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(InputError, match=f"in use by process {other.pid}"):
+            run(path, ["a"])
+        other.kill()
+    assert run(path, ["a"])[0].prompts == []
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    path.write_text("no database")
+    with pytest.raises(InputError, match="no answers file"):
+        run(path, ["a"])
+    other = tmp_path / "other.duckdb"
+    with duckdb.connect(str(other)) as con:
+        con.execute("CREATE TABLE mine (a INTEGER)")
+    with pytest.raises(InputError, match="holds other tables"):
+        run(other, ["a"])
+    old = tmp_path / "old.duckdb"
+    run(old, ["a"])
+    with duckdb.connect(str(old)) as con:
+        con.execute("UPDATE about SET version = 7")
+    with pytest.raises(InputError, match="version 7"):
+        run(old, ["a"])
+
+
+def test_looking_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    run(path, [f"{at}" + "x" * 2000 for at in range(400)])
+    run(path, ["a"], "SELECT LLM('p', a) AS k FROM t")
+    found = {one["instruction"]: one for one in kept_operators(str(path))}
+    assert (found["q"]["answers"], found["p"]["answers"], found["p"]["errors"]) == (400, 1, 0)
+    assert found["q"]["bytes"] > 400 * 2000
+    (one,) = kept_answers(str(path), found["p"]["operator"][:8], 5)
+    assert (one["value"], one["error"]) == ("p a", None)
+    before = path.stat().st_size
+    assert delete_answers(str(path), found["q"]["operator"], None) == 400
+    assert path.stat().st_size < before
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert run(path, ["a"], "SELECT LLM('p', a) AS k FROM t")[0].prompts == []
+    assert delete_answers(str(path), None, "2999-01-01") == 1
+    assert kept_operators(str(path)) == []
+    with pytest.raises(UnknownName):
+        delete_answers(str(path), "f00", None)
+    with pytest.raises(InputError, match="no date"):
+        delete_answers(str(path), None, "soon")

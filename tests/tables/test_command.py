@@ -1,0 +1,135 @@
+"""`teola sql` and `teola answers`, as programs read them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from teola.cli import call
+from teola.tables import plan_runs
+from tests.tables.oracle import FunctionAsker
+
+QUERY = "SELECT id, LLM('Tone?', text, choices := ['good', 'bad']) AS tone FROM r"
+STAGE = ["operator", "instruction", "rows", "distinct"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with a table; a function is the model."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEOLA_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "r.csv").write_text("id,text\n1,good\n2,bad\n3,good\n4,odd\n")
+    return tmp_path
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> FunctionAsker:
+    asker = FunctionAsker(lambda instruction, values: (values[0], None))
+    monkeypatch.setattr(plan_runs, "_of_runtime", lambda runtime, options: asker)
+    return asker
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    capsys.readouterr()
+    assert call(list(words)) == code
+    return json.loads(capsys.readouterr().out)
+
+
+LLM = ("--llm", "http://localhost:1/v1")
+
+
+def test_json(folder: Path, model: FunctionAsker, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "sql", QUERY, "--table", "r=r.csv", *LLM, "--json")
+    assert list(found) == [
+        "columns",
+        "rows",
+        "row_count",
+        "state",
+        "asked",
+        "answered_before",
+        "failed",
+        "unmatched",
+        "truncated",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "seconds",
+        "errors",
+        "stages",
+    ]
+    assert found["columns"] == [
+        {"name": "id", "type": "BIGINT"},
+        {"name": "tone", "type": "VARCHAR"},
+    ]
+    assert found["rows"] == [[1, "good"], [2, "bad"], [3, "good"], [4, None]]
+    assert (found["state"], found["asked"], found["unmatched"]) == ("ok", 3, 1)
+    (stage,) = found["stages"]
+    assert list(stage) == [*STAGE, "asked", "order", "reason"]
+    again = told(capsys, "sql", QUERY, "--table", "r=r.csv", *LLM, "--json", "--out", "o.parquet")
+    assert "rows" not in again
+    assert (again["row_count"], again["asked"], again["answered_before"]) == (4, 0, 3)
+    (kept,) = told(capsys, "answers", "list", "--json")
+    assert list(kept) == [
+        "operator",
+        "model",
+        "instruction",
+        "answers",
+        "errors",
+        "bytes",
+        "first",
+        "last",
+    ]
+
+
+def test_explain(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "q.sql").write_text(f"{QUERY} WHERE id > 1")
+    words = ("sql", "--file", "q.sql", "--table", "r=r.csv", "--explain", "--json")
+    found = told(capsys, *words, "--price", "1,0,1")
+    assert list(found) == ["stages", "rewrites", "total"]
+    (stage,) = found["stages"]
+    assert list(stage) == [
+        *STAGE,
+        "to_ask",
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "seconds",
+        "cost",
+    ]
+    assert (stage["rows"], stage["distinct"], stage["to_ask"]) == (3, 3, 3)
+    assert [list(one) for one in found["rewrites"]] == [["rule", "what", "reason"]]
+    assert list(found["total"]) == ["calls", "prompt_tokens", "cached_tokens", "seconds", "cost"]
+    assert sorted(one.name for one in folder.iterdir()) == ["q.sql", "r.csv"]
+
+
+def test_a_budget_ends_it(
+    folder: Path, model: FunctionAsker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("sql", QUERY, "--table", "r=r.csv", *LLM, "--most-calls", "1")
+    found = told(capsys, *words, "--json", code=1)
+    assert (found["state"], found["asked"]) == ("partial", 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["SELECT LLM('x', id) FROM r"], "no language model is configured"),
+        (["SELECT 1 FROM r", "--table", "R=r.csv"], "given twice"),
+        (["SELECT 1 FROM r", "--table", "nothing"], "NAME=FILE"),
+        (["SELECT nothing FROM r"], "not found"),
+        (["SELECT 1 FROM r", "--max-errors", "-1"], "max_errors"),
+        (["SELECT 1 FROM r", "--most-cost", "1"], "price"),
+        ([], "give the query"),
+        (["SELECT 1 FROM r", "--file", "q.sql"], "give the query"),
+        (["SELECT 1 FROM r", "--out", "o.xlsx"], "must end in one of"),
+    ],
+)
+def test_wrong_usage(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert call(["sql", *words, "--table", "r=r.csv"]) == 2
+    assert said in capsys.readouterr().err
+    assert [one.name for one in folder.iterdir()] == ["r.csv"]

@@ -1,0 +1,116 @@
+"""The API makes the same plans as SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import teola.tables.frames  # noqa: F401
+from teola import tables
+from teola.errors import InputError, UnknownName
+from teola.tables.workspace import Workspace
+from tests.tables.oracle import FunctionAsker
+
+T = pa.table({"id": [1, 2, 3, 4], "a": ["x", "y", None, "x"], "n": [1, 2, 2, 1]})
+U = pa.table({"id": [1, 2, 5], "b": ["p", "q", "r"]})
+
+
+def yes(instruction: str, values: list[str]) -> tuple[str, None]:
+    return ("Yes" if "x" in values else "No"), None
+
+
+def run(made: Any) -> list[Any]:
+    return list(made.run(ask_rows=FunctionAsker(yes), answers=False).rows)
+
+
+def test_the_plan_is_that_of_sql() -> None:
+    t = tables.table(T, name="t")
+    ok = tables.llm("ok?", t.a, choices=["Yes", "No"]) == "Yes"
+    made = t.filter(t.n > 1, ok).select("id", k=tables.llm("why?", t.a, t.n))
+    sql = tables.sql(
+        'SELECT "id" AS "id", LLM(\'why?\', a, n) AS k FROM t '
+        "WHERE n > 1 AND LLM('ok?', a, choices := ['Yes', 'No']) = 'Yes'",
+        {"t": T},
+    )
+    plans = []
+    for one in (made, sql):
+        with Workspace({"t": T}) as workspace:
+            plans.append(one.plan(workspace))
+    assert [type(step) for step in plans[0].steps] == [type(step) for step in plans[1].steps]
+    assert plans[0].asks() == plans[1].asks()
+    assert plans[0].columns == plans[1].columns
+
+
+def test_operations() -> None:
+    t, u = tables.table(T), tables.table(U)
+    ok = tables.llm("ok?", t.a)
+    assert run(t.filter(ok == "Yes").select("id", twice=t.id * 2)) == [(1, 2), (4, 8)]
+    grouped = t.group_by("n").agg(rows=tables.count(), most=ok.max())
+    assert run(grouped.order_by("n")) == [(1, 2, "Yes"), (2, 2, "No")]
+    assert run(t.join(u, "id").select("id", "b").order_by("id")) == [(1, "p"), (2, "q")]
+    left = t.join(u, t.id == u.id, how="left").order_by("id")
+    assert run(left.select("id", "id_right"))[2] == (3, None)
+    assert run(t.order_by(t.id.desc()).limit(2, offset=1).select("id")) == [(3,), (2,)]
+    assert run(t.select("n").distinct().order_by("n")) == [(1,), (2,)]
+    assert run(t.filter(t.a.is_null() | t.n.is_in([7])).select("id")) == [(3,)]
+    assert run(t.with_columns(k=ok).filter(t.n == 1).select("k")) == [("Yes",), ("Yes",)]
+    assert run(t.filter(~(t.n == 1)).select("id").limit(1)) == [(2,)]
+
+
+def test_relations_never_change() -> None:
+    t = tables.table(T)
+    before = repr(t._tree)
+    t.filter(t.n == 1).select("id").order_by("id").limit(1)
+    assert repr(t._tree) == before
+
+
+def test_mistakes() -> None:
+    t, u = tables.table(T), tables.table(U)
+    with pytest.raises(UnknownName, match="valid: a, id, n"):
+        t["b"]
+    with pytest.raises(AttributeError, match="unknown column"):
+        _ = t.b
+    with pytest.raises(InputError, match="another table"):
+        t.filter(u.id == 1)
+    with pytest.raises(InputError, match="no truth value"):
+        t.filter(t.n == 1 and t.id == 1)
+    with pytest.raises(InputError, match="is_null"):
+        _ = t.a == None  # noqa: E711
+    with pytest.raises(InputError, match="choices"):
+        tables.llm("q", t.a, choices="Yes")
+    with pytest.raises(InputError, match="no option"):
+        tables.llm("q", t.a, chioces=["Yes"])
+    with pytest.raises(UnknownName, match="left"):
+        t.join(u, "id", how="outer")
+
+
+def test_frames() -> None:
+    asker = FunctionAsker(yes)
+    frame = pd.DataFrame({"a": ["x", "y", "x"]}, index=[7, 8, 9])
+    frame["k"] = frame.teola.llm("ok?", "a", ask_rows=asker, answers=False)
+    assert list(frame["k"]) == ["Yes", "No", "Yes"]
+    assert len(asker.prompts) == 2
+    polars = pl.DataFrame({"a": ["x", "y"]})
+    found = polars.teola.llm("ok?", ask_rows=FunctionAsker(yes), answers=False)
+    assert list(found) == ["Yes", "No"]
+
+
+def test_what_a_notebook_shows_is_escaped() -> None:
+    t = tables.table(pa.table({"<b>": ["<script>"]}))
+    shown = t.run()._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;" in shown
+    assert "1 rows, ok" in shown
+
+
+def test_results_are_tables_again() -> None:
+    t = tables.table(T)
+    done = t.select("id", k=tables.llm("ok?", t.a)).run(ask_rows=FunctionAsker(yes), answers=False)
+    assert done.arrow().column_names == ["id", "k"]
+    assert [batch.num_rows for batch in done.reader(3)][:1] == [3]
+    again = tables.table(done)
+    assert run(again.filter(again.k == "Yes").select("id")) == [(1,), (4,)]
