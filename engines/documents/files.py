@@ -236,7 +236,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 def _blocks(source: Source, max_bytes: int) -> Iterator[bytes]:
     if source.path is None:
-        yield _inline_bytes(source, max_bytes)
+        yield from _inline_bytes(source, max_bytes)
         return
     check(source.path, max_bytes)
     try:
@@ -250,21 +250,26 @@ def _blocks(source: Source, max_bytes: int) -> Iterator[bytes]:
         raise refusal(source.path, f"{_reason(error)}; check its permissions") from error
 
 
-def _inline_bytes(source: Source, max_bytes: int) -> bytes:
+def _inline_bytes(source: Source, max_bytes: int) -> Iterator[bytes]:
     if source.text is None:
         raise DocumentError(f"document {source.name!r} has neither a path nor a text; give one")
-    try:
-        data = source.text.encode()
-    except UnicodeEncodeError as error:
-        raise DocumentError(f"text {source.name!r} is not valid Unicode; clean it") from error
-    if b"\0" in data:
-        raise DocumentError(f"text {source.name!r} has NUL characters; remove them")
-    if not data:
+    if not source.text:
         raise DocumentError(f"text {source.name!r} is empty; leave it out")
-    if len(data) > max_bytes:
-        limit = f"{max_bytes / 1e6:.0f} MB"
-        raise DocumentError(f"text {source.name!r} is larger than the {limit} allowed; split it")
-    return data
+    size = 0
+    for piece in _pieces(source.text):
+        try:
+            data = piece.encode()
+        except UnicodeEncodeError as error:
+            raise DocumentError(f"text {source.name!r} is not valid Unicode; clean it") from error
+        if b"\0" in data:
+            raise DocumentError(f"text {source.name!r} has NUL characters; remove them")
+        size += len(data)
+        if size > max_bytes:
+            limit = f"{max_bytes / 1e6:.0f} MB"
+            raise DocumentError(
+                f"text {source.name!r} is larger than the {limit} allowed; split it"
+            )
+        yield data
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -6,7 +6,8 @@
 
 A chunk that is full ends with its last sentence, or with a paragraph if one ends in its second
 half. It takes time in proportion to the text, whatever that holds: sentences end at marks that one
-expression finds without going back, and what has no end is cut after so many characters.
+expression finds without going back, and what has no end is cut after so many characters. The marks
+are looked for a window at a time, since other threads stand still while one is looked through.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _END: Final = re.compile(r"""\n[ \t]*+\n\s*+|[.!?…]["'”’»)\]]*+\s++|[。�
 """After a paragraph, a sentence, a line (which may be a heading, a row, or a list's item)."""
 _CHARACTERS_PER_TOKEN: Final = 16
 """What has more of them for each token of a chunk is cut, wherever its sentences end."""
+_WINDOW: Final = 1 << 18
+"""Characters in which marks are looked for at once."""
+_LONGEST_END: Final = 1 << 9
+"""Characters of the longest mark that is found whole wherever a window ends: white space is made
+shorter than this before."""
 
 
 class TextSpan(NamedTuple):
@@ -71,8 +77,7 @@ def _sentences(text: str, size: int, count: TokenCounter) -> Iterator[TextSpan]:
 def _spans(text: str, most: int) -> Iterator[tuple[int, int, bool]]:
     """Sentences of at most `most` characters."""
     start = 0
-    ends = ((found.end(), found[0].count("\n") > 1) for found in _END.finditer(text))
-    for end, last in chain(ends, [(len(text), True)]):
+    for end, last in chain(_ends(text), [(len(text), True)]):
         while end - start > most:
             cut = gap(text, start + most // 2, start + most)
             yield start, cut, False
@@ -80,6 +85,19 @@ def _spans(text: str, most: int) -> Iterator[tuple[int, int, bool]]:
         if end > start:
             yield start, end, last
         start = end
+
+
+def _ends(text: str) -> Iterator[tuple[int, bool]]:
+    """Where sentences end, and whether a paragraph does."""
+    start = 0
+    while start < len(text):
+        end = start + _WINDOW
+        for found in _END.finditer(text, start, end + _LONGEST_END):
+            if found.start() >= end:
+                break
+            start = found.end()
+            yield start, found[0].count("\n") > 1
+        start = max(start, end)
 
 
 def _chunks(sentences: Iterator[TextSpan], splitting: Splitting) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ import pytest
 
 from teola.engine import Splitting
 from teola.errors import InputError
+from teola_engines.documents import plain_splitting
 from teola_engines.documents.files import tidy
 from teola_engines.documents.plain_splitting import split
 from teola_engines.documents.splitting import SplittingCancelled
@@ -136,3 +137,12 @@ def test_twice_the_text_takes_twice_the_work(name: str) -> None:
     twice, doubled = work(200_000)
     assert twice <= 2.1 * once
     assert doubled <= 5 * seconds + 0.5
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 100])
+def test_where_windows_end_changes_nothing(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'One. Two!\n\n\nThree?) Four\nfive 3.5 six…" 。七。 eight.\n \n' * 20
+    whole = split(text, Splitting(16, 4), words)
+    monkeypatch.setattr(plain_splitting, "_WINDOW", window)
+    assert split(text, Splitting(16, 4), words) == whole
+    assert len(whole) > 10
