@@ -23,7 +23,7 @@ from teola.serve.board import Board, Entry
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.journal.keeper import Keeper
 
-WAIT_S = 60.0
+WAIT_S = 600.0
 
 
 @dataclass

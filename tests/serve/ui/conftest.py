@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrom
 def model() -> Iterator[FakeOpenAI]:
     with FakeOpenAI(_answer, token_delay_s=0.03) as server:
         yield server
+
+
+@contextmanager
+def slowly(model: FakeOpenAI) -> Iterator[None]:
+    """Meanwhile it writes a word a second, so that a page is there before an answer is whole."""
+    before, model.token_delay_s = model.token_delay_s, 1.0
+    try:
+        yield
+    finally:
+        model.token_delay_s = before
 
 
 @pytest.fixture(scope="package")  # no longer: meanwhile the installed applications run there

@@ -10,7 +10,9 @@ from selenium.webdriver.common.keys import Keys
 
 from teola import Runtime
 from teola.serve.access.auth import KeyFile
+from tests.fake_openai import FakeOpenAI
 from tests.serve.conftest import applications, serving
+from tests.serve.ui.conftest import slowly
 from tests.serve.ui.page import Page
 
 pytestmark = pytest.mark.browser
@@ -219,8 +221,10 @@ def test_everything_has_a_name_and_ids_are_unique(page: Page, answered: str) -> 
         assert page.all("[aria-live=polite]")
 
 
-def test_the_end_of_a_query_is_announced(page: Page) -> None:
-    page.open(f"/queries/{page.ask('naive-rag', QUESTION, mode='background')}")
+def test_the_end_of_a_query_is_announced(page: Page, model: FakeOpenAI) -> None:
+    with slowly(model):
+        page.open(f"/queries/{page.ask('naive-rag', QUESTION, mode='background')}")
+        page.state("running")
     page.says("The answer is there", "[role=status].unseen")
 
 

@@ -8,7 +8,8 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from tests.conftest import PAGES
-from tests.serve.ui.conftest import WORDS
+from tests.fake_openai import FakeOpenAI
+from tests.serve.ui.conftest import WORDS, slowly
 from tests.serve.ui.page import Page
 
 pytestmark = pytest.mark.browser
@@ -49,12 +50,13 @@ def test_the_form_comes_from_the_schema(page: Page) -> None:
     assert page.fragment == "#/ask?app=count"
 
 
-def test_tokens_come_one_after_another_and_stay_text(page: Page) -> None:
+def test_tokens_come_one_after_another_and_stay_text(page: Page, model: FakeOpenAI) -> None:
     fill(page, "naive-rag")
     paste(page)
-    page.click("button.main")
-    page.state("running")
-    early = page.until(lambda: page.text(".answer.coming"))
+    with slowly(model):
+        page.click("button.main")
+        page.state("running")
+        early = page.until(lambda: page.text(".answer.coming"))
     assert len(early) < len(WORDS)
     page.state("ok")
     page.until(lambda: page.text(".answer").strip() == WORDS)
