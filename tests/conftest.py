@@ -23,6 +23,8 @@ from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
 from tests.soak.forms import Figures
 
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before a test of the adapters imports it
+
 pytest_plugins = ("tests.planted", "tests.tiers")
 
 settings.register_profile(  # the same examples on every machine and in every run

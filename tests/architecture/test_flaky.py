@@ -157,7 +157,7 @@ def test_what_follows_a_test_that_ends_its_worker_runs_once(tmp_path: Path, afte
 
 def test_a_run_ends_with_its_minutes_and_tells_what_it_was_at(tmp_path: Path) -> None:
     hangs = HANGS.replace("time.sleep", "import subprocess; subprocess.run(['sleep', '601']) #")
-    code, text = flaky(tmp_path, *TWO, "--minutes=0.15", good=GOOD, hangs=hangs)
+    code, text = flaky(tmp_path, *TWO, "--minutes=0.3", good=GOOD, hangs=hangs)
     assert code == LATE, text
     assert "in test_for_ever" in text
     end = text[text.index("The time for this run is over. What ran:") :].splitlines()
