@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Final, overload
 
 from teola.graph.ops import Op
@@ -169,12 +170,20 @@ class LearnedProfiles(Sequence[EngineProfile]):
             self._whole = times.over(self._profile)
         self._now = [self._whole.of(k) for k in range(len(self._now))]
         known = [times.instances.get(name) for name in self._names]
-        factors = [1.0 if one is None else one.factor for one in known]
+        if not any(known):
+            return
+        # An engine's times are rough at first, and then all instances seem to be slow alike: one
+        # of which nothing is known yet is as slow as those of which something is.
+        usual = median(own.factor for own in known if own is not None)
+        factors = [usual if own is None else own.factor for own in known]
         if unlike(factors):
-            pairs = zip(self._now, known, strict=True)
+            declared = [one.timed for one in self._profile.pool] or [False] * len(known)
+            mean = replace(self._whole, pool=())
             self._now = [
-                one if own is None else replace(self._whole, pool=()).slowed(own.factor, one)
-                for one, own in pairs
+                profile if own is None and says else mean.slowed(factor, profile)
+                for profile, own, says, factor in zip(
+                    self._now, known, declared, factors, strict=True
+                )
             ]
 
 

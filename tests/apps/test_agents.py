@@ -132,14 +132,16 @@ def test_it_goes_on_until_enough_is_found(harbour: str) -> None:
     assert len(plans) == 2
     assert "(nothing yet)" in plans[0]
     assert "Mara looks after it." in plans[1]
-    assert len([text for text in prompts if text.startswith("You read what")]) == 6
+    read = [text for text in prompts if text.startswith("You read what")]
+    assert len(read) == len(set(read)) == 2  # three searches twice, which found the same two pages
 
 
 @pytest.mark.server
 def test_and_not_for_ever(harbour: str) -> None:
     result, prompts = researched(["yes"] * 3, harbour)
     assert result.answer == "Mara."
-    assert len([text for text in prompts if "Rewritings:" in text]) == 3
+    plans = [text for text in prompts if "Rewritings:" in text]
+    assert len(plans) == 2  # nothing new was found, so the third plan is the second one
 
 
 # --- simulated ----------------------------------------------------------------------------------

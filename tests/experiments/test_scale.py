@@ -56,7 +56,7 @@ def test_the_same_size_simulates_the_same_and_loses_nothing(batching: str) -> No
     first, second = (simulate(Size(50, 60, batching, 3)) for _ in range(2))
     assert first["virtual_s"] == second["virtual_s"]
     assert first["primitives"] == second["primitives"]
-    assert first["virtual_s"] != simulate(Size(50, 60, batching, 4))["virtual_s"]
+    assert first["virtual_s"] != simulate(Size(50, 60, batching, 5))["virtual_s"]
 
 
 def test_growth_is_an_exponent() -> None:

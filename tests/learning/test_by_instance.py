@@ -63,6 +63,21 @@ def test_each_is_known_after_five_calls() -> None:
         assert world.profiles[i].step.seconds(1) == pytest.approx(seconds, rel=0.2)
 
 
+@catches(
+    "paces-against-none",
+    "an instance of which nothing is known is faster than all others",
+    edited(Profiles._renew, "factors = [usual if", "factors = [1.0 if"),
+)
+def test_one_of_which_nothing_is_known_is_like_the_others() -> None:
+    world = World(0.03, 0.01)
+    for i in (1, 1, 0, 0, 0):
+        world.call(i)
+    assert world.learner.lessons.engines["llm"].instances.keys() == {"fast"}
+    assert world.ratio() == 1.0
+    world.call(1)
+    assert world.ratio() == pytest.approx(1 / 3, rel=0.2)
+
+
 @pytest.mark.parametrize("before", [2, 60])
 def test_one_that_turns_slow_is_known_after_five_more(before: int) -> None:
     world = World(0.01, 0.01)

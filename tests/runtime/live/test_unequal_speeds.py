@@ -1,4 +1,7 @@
-"""Two servers of different speed behind one engine: work in proportion to speed."""
+"""Two servers of different speed behind one engine: work in proportion to speed.
+
+Held against the clock, so it needs a machine that does nothing else; tests/schedule/test_speeds.py
+says the same of simulated servers."""
 
 import asyncio
 
@@ -26,6 +29,7 @@ class Keyed(OpenAIServer):
         return Keys(len(prompt) // 4, tuple(prompt[:end] for end in range(16, len(prompt), 16)))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("routing", ["least_loaded", "prefix_affinity"])
 async def test_work_goes_by_speed_bound_late_or_early(routing: str) -> None:
     servers = [FakeOpenAI("a b c d e f g h", token_delay_s=d) for d in (TOKEN_S, FASTER * TOKEN_S)]
