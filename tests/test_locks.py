@@ -177,7 +177,7 @@ def test_a_build_of_torch_that_no_lock_knows_is_refused(machine: Machine) -> Non
 # --- the bill of materials --------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_bill_of_materials_tells_what_is_installed(tmp_path: Path) -> None:
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

@@ -31,7 +31,7 @@ FILES = (
 NEEDED = ("pytest", "pytest-asyncio", "pytest-timeout", "anyio", "uvloop")
 """By those tests, besides the core."""
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,7 @@ def dsn(home: Path) -> Iterator[str]:
         server.close()
 
 
-@pytest.fixture(params=["regular", "namespace"])
+@pytest.fixture(params=["regular", pytest.param("namespace", marks=pytest.mark.nightly)])
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A user's project with `apps` and `engines` of his own, with or without `__init__.py`."""
     for name in ("apps", "engines"):
@@ -204,6 +204,7 @@ def test_wheel_holds_our_packages_under_names_of_our_own(wheel: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+@pytest.mark.parametrize("project", ["regular", "namespace"], indirect=True)
 def test_everybody_gets_their_own_packages(installed: Installed, project: Path) -> None:
     seen = json.loads(installed.run("python", "-c", WHERE, cwd=project))
     assert seen["owners"] == ["user", "user"]

@@ -123,6 +123,7 @@ def test_a_test_that_cannot_be_found_again_fails_the_run(tmp_path: Path) -> None
     assert "failed before and cannot be found again: ['test_other.py::test_x[" in told
 
 
+@pytest.mark.nightly  # takes as long as the limit
 def test_what_outlives_its_limit_ends_its_worker_and_nothing_else(tmp_path: Path) -> None:
     code, text = flaky(tmp_path, *TWO, "--stuck=3", good=GOOD, hangs=HANGS)
     assert code == 1, text

@@ -49,8 +49,11 @@ def database(servers: None) -> Iterator[Path]:
 
 @pytest.fixture
 def project(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder of a user's: current, importable, with this README and docs in it."""
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    """An empty folder of a user's: current, importable, with this README and some pages in it: as
+    many as are read and embedded within seconds."""
+    (tmp_path / "docs").mkdir()
+    for page in ("architecture.md", "testing.md"):
+        (tmp_path / "docs" / page).symlink_to(ROOT / "docs" / page)
     (tmp_path / "README.md").symlink_to(ROOT / "README.md")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -136,6 +136,7 @@ def test_ranges_name_what_made_them() -> None:
     assert (found["most"], found["most_with"]) == (1.5, "y x 2")
 
 
+@pytest.mark.nightly
 def test_sensitivity_reports_a_range_for_every_headline(tmp_path: Path) -> None:
     report = run(sensitivity.main, tmp_path, "--queries", "2", "--values", "waits,prefill_30b")
     assert len(report["headlines"]) == 2 * 3 * 3  # LLMs, applications, loads

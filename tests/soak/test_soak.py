@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-@short_and_long("count,limit_s", (25, 1e9), (500, 1.0))
+@short_and_long("count,limit_s", (10, 1e9), (500, 1.0))
 async def test_what_clients_leave_is_free_at_once(
     server: Server, figures: Figures, count: int, limit_s: float
 ) -> None:
@@ -59,7 +59,7 @@ async def test_who_never_reads_is_cut_off(
     assert found["let_in"] >= min(count, 20), "few of them were there at all"
 
 
-@short_and_long("count", 100, 500)
+@short_and_long("count", 50, 500)
 async def test_idle_connections_do_no_harm(server: Server, figures: Figures, count: int) -> None:
     figures("idle", await connecting.idle(server, count))
 
@@ -71,7 +71,7 @@ async def test_who_says_nothing_is_given_up(server: Server, figures: Figures) ->
     figures("half_open", await connecting.half_open(server, 500))
 
 
-@short_and_long("count", 600, 5000)
+@short_and_long("count", 300, 5000)
 async def test_more_clients_than_descriptors(figures: Figures, count: int) -> None:
     with serving(f"{SERVED}:null", descriptors=256) as server:
         found = await connecting.more_than_descriptors(server, count)
@@ -80,7 +80,7 @@ async def test_more_clients_than_descriptors(figures: Figures, count: int) -> No
         assert server.stop()[0] == 0
 
 
-@short_and_long("kills", 6, 100)
+@short_and_long("kills", 4, 100)
 async def test_killed_engines_lose_no_query(server: Server, figures: Figures, kills: int) -> None:
     found = await shooting.shooting(server, kills, SEED)
     figures("shooting", found)

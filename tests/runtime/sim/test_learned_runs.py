@@ -175,7 +175,7 @@ LOADS = {"naive_rag": 0.5, "advanced_rag": 0.3, "chat_rag": 0.3, "search_agent":
 @pytest.mark.parametrize(
     ("profile", "load"),
     [
-        pytest.param(TRUE, 0.5, id="two-terms-0.5"),
+        pytest.param(TRUE, 0.5, id="two-terms-0.5", marks=pytest.mark.nightly),
         pytest.param(TRUE, 0.8, id="two-terms-0.8", marks=pytest.mark.nightly),
         pytest.param(growing(), 0.5, id="all-terms-0.5", marks=pytest.mark.nightly),
         pytest.param(growing(), 0.8, id="all-terms-0.8"),

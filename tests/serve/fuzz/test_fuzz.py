@@ -104,7 +104,7 @@ def shares(
             yield operation, mode, round(each * weights[i]) + 1
 
 
-@short_and_long("count", 400, 10_000, pytest.mark.nightly)
+@short_and_long("count", 200, 10_000, pytest.mark.nightly)
 def test_no_case_breaks_it_and_every_answer_is_as_published(fuzzed: Served, count: int) -> None:
     with httpx.Client(base_url=fuzzed.url, timeout=60) as client:
         document = particular(client)
