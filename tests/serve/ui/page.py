@@ -20,6 +20,8 @@ from tests.conftest import PAGES
 
 T = TypeVar("T")
 WAIT_S = 120
+_ENDED: dict[tuple[str, str, str], str] = {}
+"""Ids by server, application and question."""
 EXPECTED = "Failed to load resource"
 """What a browser says of every answer that is not 2xx, also of those that the page shows."""
 
@@ -73,6 +75,14 @@ class Page:
         response = httpx.post(url, json={"inputs": inputs, **more}, timeout=WAIT_S)
         found = response.json()
         return str(found.get("query_id") or found["error"]["query_id"])
+
+    def ended(self, app: str, question: str) -> str:
+        """The id of such a query, which has ended: asked once at a server, for all tests that only
+        look at it."""
+        key = self.url, app, question
+        if key not in _ENDED:
+            _ENDED[key] = self.ask(app, question)
+        return _ENDED[key]
 
     # --- looking --------------------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ return [...document.querySelectorAll('main *, header *')].filter((e) =>
 
 @pytest.fixture
 def answered(page: Page) -> str:
-    return f"/queries/{page.ask('advanced-rag', QUESTION)}"
+    return f"/queries/{page.ended('advanced-rag', QUESTION)}"
 
 
 # --- keys -----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ return [...document.querySelectorAll(arguments[0] + ' .node .box')].filter((e) =
 @pytest.fixture
 def large(page: Page) -> str:
     """The id of a query whose graph is wider than any window."""
-    return page.ask("wide", QUESTION)
+    return page.ended("wide", QUESTION)
 
 
 def shown(page: Page, id: str, at: str = "") -> None:

@@ -19,7 +19,7 @@ P, E = "figure:first-of-type", "figure:last-of-type"
 @pytest.fixture
 def answered(page: Page) -> str:
     """The id of a query that has ended, whose view is open."""
-    id = page.ask("advanced-rag", QUESTION)
+    id = page.ended("advanced-rag", QUESTION)
     page.open(f"/queries/{id}")
     page.one(f"{E} .node")
     return id

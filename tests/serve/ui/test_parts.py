@@ -24,7 +24,7 @@ return [...document.querySelectorAll('.part svg')].filter((svg) => {
 @pytest.fixture
 def grown(page: Page) -> str:
     """The id of a query that grew, whose view is open."""
-    id = page.ask("grown", "What about it?")
+    id = page.ended("grown", "What about it?")
     page.open(f"/queries/{id}")
     page.one("[aria-labelledby=h-parts] .part")
     return id

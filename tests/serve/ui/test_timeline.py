@@ -36,7 +36,7 @@ return hidden ? e.dataset.span ?? e.tagName : '';
 @pytest.fixture
 def answered(page: Page) -> str:
     """The id of a query that has ended, whose view is open."""
-    id = page.ask("advanced-rag", QUESTION)
+    id = page.ended("advanced-rag", QUESTION)
     page.open(f"/queries/{id}")
     page.one("figure .node")
     return id
