@@ -100,7 +100,8 @@ demo: $(STAMP)  ## answer two questions about these docs; ARGS="--repetitions 3"
 # busy machine can starve. What fails then fails the build (tests/flaky.py). A test that outlives
 # its own limit (a loop that cannot be cancelled) ends its worker, and a run that outlives its own
 # ends; both tell where they stood (tests/stuck.py).
-RUN := OMP_NUM_THREADS=1 $(PY) -m tests.flaky
+# Two arenas: with one for each thread of a server that a test starts, workers grow to gigabytes.
+RUN := OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 $(PY) -m tests.flaky
 TWO := -n 2 --dist loadfile --no-loadscope-reorder --stuck 480 --minutes 65
 BEGAN := $(shell date +%s)
 TOLD = @s=$$(( $$(date +%s) - $(BEGAN) )); echo "make $@: $$(( s / 60 )) min $$(( s % 60 )) s"

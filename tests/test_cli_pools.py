@@ -22,8 +22,9 @@ def app(tmp_path: Path) -> str:
     file = tmp_path / "app.py"
     file.write_text(
         "from teola import App, Generate\n"
-        "draft = Generate('draft', outputs={'answer': 'draft'}, context_required=False)\n"
-        "other = Generate('other', outputs={'answer': 'answer'}, context_required=False)\n"
+        "own = {'context_required': False, 'temperature': 0.5}  # so that they are two calls\n"
+        "draft = Generate('draft', outputs={'answer': 'draft'}, **own)\n"
+        "other = Generate('other', outputs={'answer': 'answer'}, **own)\n"
         "app = App('app', draft >> other, inputs={'question': 'text'},\n"
         "          outputs={'draft': 'draft', 'answer': 'answer'})\n"
     )
