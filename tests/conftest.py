@@ -9,9 +9,11 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx._transports.default as httpx_transports
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -23,6 +25,9 @@ from teola_engines.vectorstore import EmbeddedPostgres
 from tests.command_line import CommandLine
 from tests.soak.forms import Figures
 
+# Certificates take tens of milliseconds to read, at each `httpx.get`: they are read once.
+_TRANSPORTS = vars(httpx_transports)
+_TRANSPORTS["create_ssl_context"] = cache(_TRANSPORTS["create_ssl_context"])
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before a test of the adapters imports it
 
 pytest_plugins = ("tests.planted", "tests.tiers")

@@ -53,7 +53,7 @@ def answer(messages: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # peers' connections
 async def test_every_matched_and_expert_variant_makes_the_calls_that_ours_makes() -> None:
     """Real embedder, reranker and store; a stand-in for the remote LLM. `check_same` asserts."""

@@ -49,6 +49,7 @@ def test_one_query_is_faster_with_the_step(key: str, app: str, least: float) -> 
     assert latency(step, after=False) > least * latency(step, after=True)
 
 
+@pytest.mark.nightly
 def test_the_report_has_every_step_at_every_load(tmp_path: Path) -> None:
     shorter_path.main(["--quick", "--queries", "3", "--workers", "1", "--out", str(tmp_path)])
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from teola.schedule.core import Core
 from tests.golden.runs import KEPT, digests, texts
 from tests.planted import catches, edited
@@ -14,6 +16,7 @@ from tests.planted import catches, edited
     "works are numbered in steps of two",
     edited(Core._submit, "self._seq += 1", "self._seq += 2"),
 )
+@pytest.mark.slow
 def test_whole_runs_are_as_before() -> None:
     """If a change means to change them: `python -m tests.golden`, in a commit of its own. Else
     `python -m tests.golden FOLDER`, here and at the commit before, shows by `diff -r` what has

@@ -161,6 +161,7 @@ happening = st.lists(st.sampled_from(STEPS), min_size=10, max_size=80)
     edited(CallTimes.ended, "instance.ages -= now - call.first", "pass"),
 )
 @settings(max_examples=40)
+@pytest.mark.slow
 @given(happening, st.integers(0, 10**6))
 def test_of_calls(steps: list[str], seed: int) -> None:
     observer = CallTimes(Habits(), budget=16)
@@ -184,6 +185,7 @@ def test_of_calls(steps: list[str], seed: int) -> None:
     edited(BatchTimes.completed, "self._sent.pop(", "self._sent.get("),
 )
 @settings(max_examples=40)
+@pytest.mark.slow
 @given(happening, st.integers(0, 10**6))
 def test_of_batches(steps: list[str], seed: int) -> None:
     observer = BatchTimes(Habits())

@@ -91,7 +91,7 @@ async def once(
         return ending
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(
     made=grown(),
     orders=st.lists(passes, min_size=1, max_size=3),

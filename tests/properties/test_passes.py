@@ -40,7 +40,7 @@ async def answer(
         return ending, bench.core.log
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     made=grown(),
     orders=st.lists(passes, min_size=1, max_size=2),

@@ -87,7 +87,7 @@ def same_with_any_passes(
     return told, asked
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(question=st.text(min_size=1, max_size=40), orders=st.lists(passes, max_size=2))
 def test_the_search_agent(question: str, orders: list[list[str]]) -> None:
     told, asked = same_with_any_passes(app.builder, question, orders)
@@ -106,7 +106,7 @@ expanded = Builder(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(question=st.text(min_size=1, max_size=40), orders=st.lists(passes, max_size=2))
 def test_rewritings_are_searched_for_one_by_one(question: str, orders: list[list[str]]) -> None:
     told, asked = same_with_any_passes(expanded, question, orders)
@@ -118,7 +118,7 @@ def test_rewritings_are_searched_for_one_by_one(question: str, orders: list[list
         assert scores == sorted(scores, reverse=True)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(question=st.text(min_size=1, max_size=40), names=passes)
 def test_speculation_searches_too_much_and_answers_the_same(
     question: str, names: list[str]

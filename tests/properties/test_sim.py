@@ -66,7 +66,7 @@ def _outputs(plan: Plan) -> list[Any]:
     return list(plan.graph.outputs.values())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     made=grown(),
     names=st.lists(st.sampled_from(list(PIPELINE)), unique=True),
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_trace(
             assert 0 <= span["queued"] <= span["start"] <= span["end"] <= trace["latency_s"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(made=grown())
 def test_the_pipeline_makes_acyclic_graphs_that_keep_every_primitive(made: RandomTemplate) -> None:
     before = made.builder.build(made.builder.configure({}), made.sizes)
@@ -120,7 +120,7 @@ ROUTINGS = {
 """With options by which they do in seconds what else takes minutes."""
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     made=grown(),
     names=st.sampled_from([[], list(PIPELINE)]),

@@ -31,7 +31,7 @@ def conditions(builder: Builder) -> list[str]:
     return [c.name for c in builder.template.components if isinstance(c, Condition)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(made=grown(), names=passes, models=st.integers(1, 2))
 def test_speculation_gives_the_same_answers(
     made: RandomTemplate, names: list[str], models: int

@@ -58,6 +58,7 @@ def app(loader: SlowLoader, data_dir: Path) -> Iterator[App]:
     "documents of a query that was cancelled while it read them are never released",
     edited(Job._run, "await asyncio.shield(preparer.release(self.id))", "pass"),
 )
+@pytest.mark.slow
 async def test_another_query_reads_what_one_that_was_cancelled_had_begun_to(
     app: App, loader: SlowLoader
 ) -> None:

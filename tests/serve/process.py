@@ -59,7 +59,7 @@ def await_ready(process: subprocess.Popen[str], url: str, log: Path) -> None:
         told = log.read_text(errors="replace")
         assert process.poll() is None, told
         assert time.monotonic() < until, f"it is not ready: {told}"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -97,7 +97,14 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+LESS: Final = ("10 MiB of spaces, uploaded", "10 MiB of lines, uploaded", "a document of spaces",
+               "a word to embed", "sentences to embed")  # fmt: skip
+"""What says little more than the others."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.nightly] if c in LESS else []) for c in CASES]
+)
 def test_the_server_answers_meanwhile(server: Flooded, case: str) -> None:
     form, of, size = CASES[case]
     text = of(size)

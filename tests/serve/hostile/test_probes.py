@@ -183,7 +183,7 @@ def probe(tenants: list[Tenant], count: int, seed: int) -> Counter[int]:
     return statuses
 
 
-@short_and_long("count", 200, 2000)
+@short_and_long("count", 100, 2000)
 def test_probes(tenants: list[Tenant], figures: Figures, count: int) -> None:
     statuses = probe(tenants, count, seed=count)
     figures("probes", {str(status): n for status, n in sorted(statuses.items())})
