@@ -78,7 +78,8 @@ class RowsEnd:
     asked: rows that were sent, each counted once. failed: rows that ended with an error. tries:
     prompts that were sent in all, those that were sent again included. prompt_tokens,
     cached_tokens, completion_tokens: of all rows that were answered, as the engine counted them.
-    seconds: from its beginning to its end. error: why it ended before its last row (None: it did not).
+    seconds: from its beginning to its end. error: why it ended before its last row (None: it did
+    not).
     """
 
     state: str

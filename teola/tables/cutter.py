@@ -10,10 +10,12 @@ checked by DuckDB before anything is asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sqlglot import exp
 
 from teola.errors import InputError
+from teola.tables.call_rewrites import rewrites_of_calls
 from teola.tables.duckdb_schema import quoted, written
 from teola.tables.field_names import name_fields
 from teola.tables.marks import calls_in, has_call
@@ -40,7 +42,9 @@ class Cutter(PlanBuilder):
                 f"{', '.join(one.type for one in columns)})"
             )
         plain = isinstance(found, exp.Select) and self.blocks == [True]
-        return TablePlan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
+        plan = TablePlan(tuple(self.steps), final, columns, (), plain)
+        rewrites = (*self.rewrites, *rewrites_of_calls(plan.asks(), self.passes))
+        return replace(plan, rewrites=rewrites)
 
     # --- queries --------------------------------------------------------------------------
 

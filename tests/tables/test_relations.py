@@ -49,6 +49,7 @@ def test_operations() -> None:
     t, u = tables.table(T), tables.table(U)
     ok = tables.llm("ok?", t.a)
     assert run(t.filter(ok == "Yes").select("id", twice=t.id * 2)) == [(1, 2), (4, 8)]
+    assert run(t.filter(t.id == 2).select(half=1 / t.id, twice=2 * t.id)) == [(0.5, 4)]
     grouped = t.group_by("n").agg(rows=tables.count(), most=ok.max())
     assert run(grouped.order_by("n")) == [(1, 2, "Yes"), (2, 2, "No")]
     assert run(t.join(u, "id").select("id", "b").order_by("id")) == [(1, "p"), (2, "q")]

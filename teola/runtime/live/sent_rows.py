@@ -262,7 +262,7 @@ class SentRows:
         why: Exception | None = None
         made: Reservation | None = None
         count = 0
-        # Until answers have told how many tokens a text has, a few rows are enough to be wrong with.
+        # Until answers have told how many tokens a text has, the estimate counts for few rows.
         most = len(rows) if asked.answered else min(len(rows), SAMPLED)
         try:
             count, made = budget.afford(most, tokens)
