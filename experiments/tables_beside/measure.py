@@ -149,7 +149,7 @@ def _tenants(call_s: float) -> list[Line]:
         time.sleep(AHEAD * call_s)
         before, began = Counter(done), time.monotonic()
         time.sleep(100 * call_s)
-        rates = {name: (done[name] - before[name]) / (time.monotonic() - began) for name in done}
+        rates = {name: (done[name] - before[name]) / (time.monotonic() - began) for name in WEIGHTS}
         for handle in handles:
             handle.cancel()
     return [

@@ -84,7 +84,9 @@ def measure(rows: int, distinct: int, kills: int, spread: bool, seed: int) -> di
                 time.sleep(chance.random() * 1.5)
                 if child.poll() is None:
                     child.kill()
-            killed += 1
+                    killed += 1
+                elif _lines(told) == known:
+                    raise SystemExit(f"all rows were asked after {killed} kills: take more rows")
         done = subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True)
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         missing, wrong = _compare(folder, rows)

@@ -182,6 +182,8 @@ def sql(
         if estimate is not None:
             print(estimate)
         _show(done, out)
+    for one in done.notes:
+        print(f"teola: {one}", file=sys.stderr)
     if done.reason:
         print(f"teola: {done.state}: {done.reason}", file=sys.stderr)
     if done.state in ("ok", "partial") and not (done.state == "partial" and done.reason):
@@ -230,7 +232,7 @@ def _run(made: Any, out: Path | None, as_json: bool) -> Done:
     )
 
     from teola.cli.showing import console
-    from teola.tables.row_asking import Stage
+    from teola.tables.call_stage import CallStage
 
     if as_json or not sys.stderr.isatty():
         done: Done = made.run(check=False, out=out)
@@ -246,7 +248,7 @@ def _run(made: Any, out: Path | None, as_json: bool) -> Done:
     with Progress(*columns, transient=True) as bar:
         tasks: dict[int, Any] = {}
 
-        def progress(stage: Stage, total: int, ended: int, failed: int) -> None:
+        def progress(stage: CallStage, total: int, ended: int, failed: int) -> None:
             if id(stage) not in tasks:
                 tasks[id(stage)] = bar.add_task(stage.instruction[:40], total=total, told="")
             hits = stage.cached_tokens / stage.prompt_tokens if stage.prompt_tokens else 0.0

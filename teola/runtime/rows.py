@@ -74,11 +74,12 @@ not ended when its run did does not come."""
 class RowsEnd:
     """How a run of rows ended.
 
-    state: ok; partial, where rows have errors; failed, cancelled or deadline. asked: rows that were
-    sent, each counted once. failed: rows that ended with an error. tries: prompts that were sent in
-    all, those that were sent again included. prompt_tokens, cached_tokens, completion_tokens: of
-    all rows that were answered, as the engine counted them. seconds: from its beginning to its end.
-    error: why it failed (None: it did not).
+    state: ok; partial, where rows have errors or a budget is spent; failed, cancelled or deadline.
+    asked: rows that were sent, each counted once. failed: rows that ended with an error. tries:
+    prompts that were sent in all, those that were sent again included. prompt_tokens,
+    cached_tokens, completion_tokens: of all rows that were answered, as the engine counted them.
+    seconds: from its beginning to its end. error: why it ended before its last row (None: it did
+    not).
     """
 
     state: str

@@ -437,6 +437,7 @@ class Runtime:
         deadline_s: float | None = None,
         priority: RowPriority = "rows",
         budget: Ledger | None = None,
+        price: Price | None = None,
     ) -> RowsHandle:
         """Ask an LLM engine each of these rows, beside all that runs; see teola.runtime.rows.
 
@@ -445,11 +446,14 @@ class Runtime:
         own). deadline_s: when it ends at the latest, from now. priority: `rows` go behind all calls
         that are none, and leave an eighth of an instance's places to them while they come;
         `interactive` ones are like any other query. budget: what the run may take (Asker.budget).
+        price: of the model's tokens, where it is another than `prices` say.
 
         Raises UnknownName and InputError at once; what happens later is in `RowsEnd`.
         """
         check_rows(call, self.spec(call.engine), priority, deadline_s)
-        asking = RowsTask(self, call, rows, on_answers, tenant, app, program, priority, budget)
+        asking = RowsTask(
+            self, call, rows, on_answers, tenant, app, program, priority, budget, price
+        )
         work = asking.run(deadline_s)
         return RowsHandle(self.start(work, blocks=False), asking.cancel)
 

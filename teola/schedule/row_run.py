@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, Final, overload
 
-from teola.errors import DeadlineExceeded, QueryCancelled
+from teola.errors import BudgetSpent, DeadlineExceeded, QueryCancelled
 from teola.graph import Op
 from teola.policies.asker import Asker
 from teola.policies.batching.critical_path import LENGTH
@@ -165,7 +165,9 @@ class RowRun:
 
     def _source_ended(self, event: SourceEnded, now: float) -> None:
         if event.error is not None:
-            self._stop(State.FAILED, Cause(event.error))
+            # What a budget still paid for is answered: that is a part, and no failure.
+            spent = isinstance(event.error, BudgetSpent)
+            self._stop(State.PARTIAL if spent else State.FAILED, Cause(event.error))
             return
         self._ended, self._wanted = True, 0
         self._finish_if_over()

@@ -2,9 +2,13 @@
 
     answers     key -> value or error, tokens, time
     operators   what is behind a key: model, instruction
+    runs        how long a model took
+    samples     how often a query with samples (a temperature above 0) ran to its end
+    conditions  rows that a condition with calls was computed for, and those that passed
 
 It is a DuckDB file, or a table that ends with its run. A file has one writer: others are told who
-has it. What is written is on the disk when `add` returns.
+has it. What is written is on the disk when `add` returns. Only its user can read it, and what
+DuckDB writes beside it.
 """
 
 from __future__ import annotations
@@ -13,9 +17,10 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from errno import EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -49,8 +54,27 @@ class Operator:
     instruction: str
 
 
+class AnswersInUse(InputError):
+    """Somebody else writes an answers file."""
+
+
 _open: dict[str, str] = {}
 _lock = threading.Lock()
+_masking = threading.RLock()
+
+
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """Files that are made meanwhile can be read by their user only.
+
+    DuckDB makes its log (`.wal`) with the first write, and again after each checkpoint.
+    """
+    with _masking:  # the mask is the process's
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
 
 
 class AnswerTable:
@@ -68,12 +92,15 @@ class AnswerTable:
         self.answers = f"{self.schema}.{'answers' if path else 'teola_answers'}"
         self.operators = f"{self.schema}.{'operators' if path else 'teola_operators'}"
         self.runs = f"{self.schema}.{'runs' if path else 'teola_runs'}"
+        self.samples = f"{self.schema}.{'samples' if path else 'teola_samples'}"
+        self.conditions = f"{self.schema}.{'conditions' if path else 'teola_conditions'}"
         self._attached = False
         self._since = datetime.now(UTC).replace(tzinfo=None)
         if path is not None:
             self._attach(path)
         else:
             self._create()
+            self._create_more()
 
     def _attach(self, path: Path) -> None:
         import duckdb
@@ -81,7 +108,7 @@ class AnswerTable:
         full = str(path.absolute())
         with _lock:
             if full in _open:
-                raise InputError(
+                raise AnswersInUse(
                     f"the answers file {path} is in use by another query of this process: wait "
                     "for it, or give another file"
                 )
@@ -89,19 +116,19 @@ class AnswerTable:
         new = not path.exists()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if new:
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-                path.unlink()
-            before = os.umask(0o077)
-            try:
+            if new and not os.access(path.parent, os.W_OK):
+                raise PermissionError(EACCES, "no permission")
+            with private_files():
                 self.con.execute(f"ATTACH {literal(full)} AS {self.schema}")
-            finally:
-                os.umask(before)
-            self._attached = True
-            self._check_version(path, new)
+                self._attached = True
+                if not new:
+                    with contextlib.suppress(PermissionError):  # somebody else's
+                        path.chmod(0o600)
+                self._check_version(path)
+                self._create_more()
         except duckdb.Error as error:
             self.close()
-            raise InputError(_why_not(path, error)) from None
+            raise _why_not(path, error, new) from None
         except OSError as error:
             self.close()
             raise InputError(
@@ -111,7 +138,7 @@ class AnswerTable:
             self.close()
             raise
 
-    def _check_version(self, path: Path, new: bool) -> None:
+    def _check_version(self, path: Path) -> None:
         names = {
             row[0]
             for row in self.con.execute(
@@ -147,13 +174,31 @@ class AnswerTable:
             f"CREATE TABLE {self.runs} (model VARCHAR NOT NULL, asked BIGINT, seconds DOUBLE)"
         )
 
+    def _create_more(self) -> None:
+        """Tables that files of this version may be without: they only save something."""
+        self.con.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.samples} (query VARCHAR NOT NULL, runs BIGINT)"
+        )
+        self.con.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.conditions} (condition VARCHAR NOT NULL, "
+            "rows BIGINT, passed BIGINT)"
+        )
+
     def know(self, operator: Operator) -> None:
         """Note what an operator is, before answers of it are added."""
-        self.con.execute(
-            f"INSERT INTO {self.operators} SELECT $1, $2, $3 WHERE NOT EXISTS "
-            f"(SELECT 1 FROM {self.operators} WHERE operator = $1)",
-            [operator.digest, operator.model, operator.instruction],
-        )
+        with private_files():
+            self.con.execute(
+                f"INSERT INTO {self.operators} SELECT $1, $2, $3 WHERE NOT EXISTS "
+                f"(SELECT 1 FROM {self.operators} WHERE operator = $1)",
+                [operator.digest, operator.model, operator.instruction],
+            )
+
+    def knows(self, model: str) -> bool:
+        """Whether there may be answers of a model, by its identity."""
+        found = self.con.execute(
+            f"SELECT 1 FROM {self.operators} WHERE model = $1 LIMIT 1", [model]
+        ).fetchall()
+        return bool(found)
 
     def add(self, operator: str, answers: Sequence[StoredAnswer]) -> None:
         """Write answers; on the disk when it returns."""
@@ -172,28 +217,70 @@ class AnswerTable:
         )
         now = datetime.now(UTC).replace(tzinfo=None)
         self.con.register("teola_batch", batch)
-        self.con.execute(
-            f"INSERT INTO {self.answers} SELECT {literal(operator)}, key, value, error, "
-            f"prompt_tokens, cached_tokens, completion_tokens, TIMESTAMP '{now}' FROM teola_batch"
-        )
+        with private_files():
+            self.con.execute(
+                f"INSERT INTO {self.answers} SELECT {literal(operator)}, key, value, error, "
+                f"prompt_tokens, cached_tokens, completion_tokens, TIMESTAMP '{now}' "
+                "FROM teola_batch"
+            )
         self.con.unregister("teola_batch")
 
     def known(self, operator: str, keys: str, *, failed: bool) -> str:
-        """SQL of the answers for the column `key` of table `keys`, one for each. failed: also
-        those that are errors and were kept before this run."""
+        """SQL of the answers for the column `key` of table `keys`, one for each, and whether they
+        were there before this run. failed: also those that are errors and were kept before."""
         now = f"(a.error IS NULL OR a.asked_at >= TIMESTAMP '{self._since}')"
         only = "" if failed else f" AND {now}"
         return (
             f"SELECT a.key, arg_max(a.value, a.asked_at) FILTER (WHERE a.error IS NULL) AS value, "
             "CASE WHEN bool_and(a.error IS NOT NULL) THEN arg_max(a.error, a.asked_at) END "
-            "AS error "
+            f"AS error, min(a.asked_at) < TIMESTAMP '{self._since}' AS before "
             f"FROM {self.answers} a WHERE a.operator = {literal(operator)}{only} "
             f"AND a.key IN (SELECT key FROM {keys}) GROUP BY a.key"
         )
 
     def ran(self, model: str, asked: int, seconds: float) -> None:
         """Note how long a model took, for estimates."""
-        self.con.execute(f"INSERT INTO {self.runs} VALUES ($1, $2, $3)", [model, asked, seconds])
+        with private_files():
+            self.con.execute(
+                f"INSERT INTO {self.runs} VALUES ($1, $2, $3)", [model, asked, seconds]
+            )
+
+    def mean_answer(self, operator: str) -> float | None:
+        """Tokens of an operator's answers on average; None: there are none, or nobody counted."""
+        ((mean,),) = self.con.execute(
+            f"SELECT avg(completion_tokens) FROM {self.answers} WHERE operator = $1", [operator]
+        ).fetchall()
+        return None if mean is None else float(mean)
+
+    def judged(self, condition: str, rows: int, passed: int) -> None:
+        """Note what a condition let through. condition: its digest."""
+        with private_files():
+            self.con.execute(
+                f"INSERT INTO {self.conditions} VALUES ($1, $2, $3)", [condition, rows, passed]
+            )
+
+    def judged_before(self, condition: str) -> tuple[int, int]:
+        """Rows that a condition was computed for in earlier runs, and those that passed."""
+        ((rows, passed),) = self.con.execute(
+            f"SELECT coalesce(sum(rows), 0), coalesce(sum(passed), 0) FROM {self.conditions} "
+            "WHERE condition = $1",
+            [condition],
+        ).fetchall()
+        return int(rows), int(passed)
+
+    def samples_of(self, query: str) -> int:
+        """How often a query with samples ran to its end. query: its digest."""
+        ((runs,),) = self.con.execute(
+            f"SELECT coalesce(max(runs), 0) FROM {self.samples} WHERE query = $1", [query]
+        ).fetchall()
+        return int(runs)
+
+    def sampled(self, query: str) -> None:
+        """A query with samples ran to its end: the next time it takes others."""
+        with private_files():
+            self.con.execute(
+                f"INSERT INTO {self.samples} VALUES ($1, $2)", [query, self.samples_of(query) + 1]
+            )
 
     def seconds_of(self, model: str, rows: int) -> float | None:
         """How long a model would take for rows, by how long it took; None: it never ran."""
@@ -208,7 +295,7 @@ class AnswerTable:
         if self.path is None:
             return
         if self._attached:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), private_files():
                 self.con.execute(f"DETACH {self.schema}")
             self._attached = False
         with _lock:
@@ -220,10 +307,16 @@ def _schema_of(con: duckdb.DuckDBPyConnection) -> str:
     return str(found[0][0])
 
 
-def _why_not(path: Path, error: Exception) -> str:
+def _why_not(path: Path, error: Exception, new: bool) -> InputError:
     text = str(error)
-    if "lock" in text.lower():
+    if "could not set lock" in text.lower() or "conflicting lock" in text.lower():
         who = re.search(r"PID (\d+)", text)
         by = f" by process {who.group(1)}" if who else ""
-        return f"the answers file {path} is in use{by}: wait for it, or give another file"
-    return f"{path} is no answers file: give another one, or delete it ({text.splitlines()[0]})"
+        return AnswersInUse(
+            f"the answers file {path} is in use{by}: wait for it, or give another file"
+        )
+    if new:
+        return InputError(f"the answers file {path} cannot be made: {text.splitlines()[0]}")
+    return InputError(
+        f"{path} is no answers file: give another one, or delete it ({text.splitlines()[0]})"
+    )

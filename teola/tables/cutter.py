@@ -10,10 +10,12 @@ checked by DuckDB before anything is asked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sqlglot import exp
 
 from teola.errors import InputError
+from teola.tables.call_rewrites import rewrites_of_calls
 from teola.tables.duckdb_schema import quoted, written
 from teola.tables.field_names import name_fields
 from teola.tables.marks import calls_in, has_call
@@ -21,6 +23,7 @@ from teola.tables.outer_joins import settle_joins
 from teola.tables.places import refused
 from teola.tables.plan_builder import PlanBuilder
 from teola.tables.plan_steps import Column, MakeTable, TablePlan
+from teola.tables.pushed_conditions import push_conditions
 from teola.tables.query_block import SqlBlock
 from teola.tables.scope import sources_of
 
@@ -40,7 +43,9 @@ class Cutter(PlanBuilder):
                 f"{', '.join(one.type for one in columns)})"
             )
         plain = isinstance(found, exp.Select) and self.blocks == [True]
-        return TablePlan(tuple(self.steps), final, columns, tuple(self.rewrites), plain)
+        plan = TablePlan(tuple(self.steps), final, columns, (), plain)
+        rewrites = (*self.rewrites, *rewrites_of_calls(plan.asks(), self.passes))
+        return replace(plan, rewrites=rewrites)
 
     # --- queries --------------------------------------------------------------------------
 
@@ -164,9 +169,20 @@ class Cutter(PlanBuilder):
                     "ask it in a subquery before",
                 )
             if self.catalogue.binds(exp.select("*").from_(inner.copy())):
+                self._push_conditions(select, inner)
                 inner.set("this", self.query(inner.this))
             else:
                 self._same_row(select, source, inner)
+
+    def _push_conditions(self, select: exp.Select, source: exp.Subquery) -> None:
+        if "predicates" not in self.passes:
+            return
+        for one in push_conditions(select, source, self.catalogue):
+            self.rewrote(
+                "predicates",
+                written(one),
+                "it is about columns below the calls of a subquery, so it goes before them",
+            )
 
     def _same_row(self, select: exp.Select, source: exp.Expr, inner: exp.Subquery) -> None:
         """`FROM t, LATERAL (SELECT LLM('...', t.x) AS k) AS s`: s.k is what it stands for."""

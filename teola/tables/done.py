@@ -24,6 +24,7 @@ class Done:
 
     state: ok; partial, where rows have errors or a budget ended it; failed, cancelled, deadline.
     reason: why it is not ok ("": it is). report: as `teola sql --json` prints it, without rows.
+    notes: what its user has to know of the answers.
     """
 
     def __init__(
@@ -34,9 +35,11 @@ class Done:
         report: Mapping[str, Any],
         reason: str = "",
         cause: Exception | None = None,
+        notes: tuple[str, ...] = (),
     ) -> None:
         self._workspace, self._sql, self.columns = workspace, sql, columns
         self.report, self.reason, self.cause = report, reason, cause
+        self.notes = notes
         self._close = weakref.finalize(self, workspace.close)
 
     @property
@@ -79,7 +82,7 @@ class Done:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """The Arrow stream of its rows: so a result is a table of further queries."""
-        return self.arrow().__arrow_c_stream__(requested_schema)
+        return self.reader().__arrow_c_stream__(requested_schema)
 
     def checked(self) -> Done:
         """This, or the error that kept it from being an answer, which then has it as `result`."""

@@ -1,15 +1,30 @@
 """Runs the steps of a plan, in order, over DuckDB.
 
-A Filter's conjuncts are taken by rank, cheapest and most selective first, as far as that is known;
-where it needs only so many rows, it takes windows of rows in order that double.
+A Filter's conditions are taken by rank (condition_ranks): what they let through is learned from a
+sample of the rows, which are asked anyway, and from earlier runs. Where a Filter needs only so many
+rows, it takes windows of rows in order, as many as will do by what was seen until then.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from teola.tables.plan_steps import ROW, AskCall, Base, Drop, Filter, MakeTable, PlanStep, TablePlan
+from teola.tables.condition_ranks import SAMPLE, ConditionRanks
+from teola.tables.plan_steps import (
+    ROW,
+    AskCall,
+    Base,
+    Conjunct,
+    Drop,
+    Filter,
+    MakeTable,
+    PlanStep,
+    TablePlan,
+)
 from teola.tables.row_asking import CallAsker
 
 if TYPE_CHECKING:
@@ -17,8 +32,6 @@ if TYPE_CHECKING:
 
 LEAST_WINDOW: Final = 16
 """Rows of the first window of an early stop, whatever the limit."""
-SELECTIVITY: Final = 0.5
-"""Share of rows that pass a condition of which nothing is known (the paper's sheet, 4.5)."""
 
 
 @dataclass(slots=True)
@@ -27,6 +40,10 @@ class Executor:
 
     con: duckdb.DuckDBPyConnection
     asker: CallAsker
+    ranks: ConditionRanks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ranks = ConditionRanks(self.asker)
 
     def run(self, plan: TablePlan) -> None:
         """Run all steps; then the plan's final query gives its rows. Raises Stopped."""
@@ -59,25 +76,59 @@ class Executor:
 
     def _filter(self, step: Filter) -> None:
         if step.most is None:
-            self._pass(step)
-            return
-        if not step.conjuncts:
+            self._pass(step.table, step.conjuncts)
+        elif not step.conjuncts:
             self._make(
                 step.table,
                 f"SELECT * FROM {step.table} ORDER BY {step.order} LIMIT {step.most}",
             )
-            return
-        self._windows(step, step.most)
+        else:
+            self._windows(step, step.most)
+        self.ranks.keep()
 
-    def _pass(self, step: Filter) -> None:
-        """Rows go for which a conjunct is not true."""
-        for conjunct in step.conjuncts:
+    def _pass(self, table: str, conjuncts: Sequence[Conjunct]) -> None:
+        """Rows go for which a condition is not true."""
+        ranked = len(conjuncts) > 1 and "predicates" in self.asker.passes
+        if not ranked or self.asker.closed:
+            self._one_by_one(table, conjuncts)
+        elif self._count(table) <= 2 * SAMPLE or self.ranks.known(conjuncts):
+            self._one_by_one(table, self.ranks.ordered(conjuncts))
+        else:
+            self._by_sample(table, conjuncts)
+
+    def _one_by_one(self, table: str, conjuncts: Sequence[Conjunct]) -> None:
+        before = self._count(table)
+        for conjunct in conjuncts:
             for ask in conjunct.asks:
                 self._ask(ask)
+            self._make(table, f"SELECT * FROM {table} WHERE {conjunct.condition} ORDER BY {ROW}")
+            after = self._count(table)
+            if not self.asker.closed:
+                self.ranks.judged(conjunct, before, after)
+            before = after
+
+    def _by_sample(self, table: str, conjuncts: Sequence[Conjunct]) -> None:
+        """Some rows go through the conditions in the order that one can guess, so that one knows
+        what they let through; the others follow in the order that is right then."""
+        rest, sample = f"{table}_others", f"{table}_sample"
+        self._make(
+            rest, f"SELECT *, row_number() OVER (ORDER BY hash({ROW})) AS teola_at FROM {table}"
+        )
+        self.asker.in_windows = True
+        with self._restored(table, rest):
+            self._make(table, self._taken(rest, f"teola_at <= {SAMPLE}"))
+            self._one_by_one(table, self.ranks.ordered(conjuncts))
+            self._make(sample, f"SELECT * FROM {table}")
+            self._make(table, self._taken(rest, f"teola_at > {SAMPLE}"))
+            self._one_by_one(table, self.ranks.ordered(conjuncts))
             self._make(
-                step.table,
-                f"SELECT * FROM {step.table} WHERE {conjunct.condition} ORDER BY {ROW}",
+                table,
+                f"SELECT * FROM (SELECT * FROM {table} UNION ALL BY NAME SELECT * FROM {sample}) "
+                f"ORDER BY {ROW}",
             )
+        for name in (rest, sample):
+            self.con.execute(f"DROP TABLE {name}")
+        self.asker.windows_over()
 
     def _windows(self, step: Filter, most: int) -> None:
         """Take rows in order until `most` have passed."""
@@ -86,23 +137,45 @@ class Executor:
             rest,
             f"SELECT *, row_number() OVER (ORDER BY {step.order}) - 1 AS teola_at FROM {table}",
         )
-        (total,) = self.con.execute(f"SELECT count(*) FROM {rest}").fetchall()[0]
-        low, size, passed = 0, max(LEAST_WINDOW, int(most / SELECTIVITY)), 0
+        total, low, passed = self._count(rest), 0, 0
+        size = self.ranks.window(step.conjuncts, most, LEAST_WINDOW) if most else 0
+        self.asker.in_windows = True
         made = False
         while (low < total and passed < most) or not made:
-            self._make(
-                table,
-                f"SELECT * EXCLUDE (teola_at) FROM {rest} WHERE teola_at >= {low} "
-                f"AND teola_at < {low + size} ORDER BY {ROW}",
-            )
-            self._pass(replace(step, most=None))
+            with self._restored(table, rest):
+                self._make(
+                    table, self._taken(rest, f"teola_at >= {low} AND teola_at < {low + size}")
+                )
+                ranked = "predicates" in self.asker.passes
+                self._one_by_one(
+                    table, self.ranks.ordered(step.conjuncts) if ranked else step.conjuncts
+                )
             if made:
                 self.con.execute(f"INSERT INTO {done} BY NAME SELECT * FROM {table}")
             else:
                 self._make(done, f"SELECT * FROM {table}")
             made = True
-            (passed,) = self.con.execute(f"SELECT count(*) FROM {done}").fetchall()[0]
-            low, size = low + size, size * 2
+            passed, low = self._count(done), low + size
+            needed = ceil((most - passed) * low / passed) if passed else total
+            size = min(2 * size, max(LEAST_WINDOW, needed))
         self._make(table, f"SELECT * FROM {done} ORDER BY {step.order} LIMIT {most}")
         self.con.execute(f"DROP TABLE {rest}")
         self.con.execute(f"DROP TABLE {done}")
+        self.asker.windows_over()
+
+    def _taken(self, rest: str, where: str) -> str:
+        return f"SELECT * EXCLUDE (teola_at) FROM {rest} WHERE {where} ORDER BY {ROW}"
+
+    @contextmanager
+    def _restored(self, table: str, rest: str) -> Iterator[None]:
+        """The table has all of its rows again where it is not done with: what was asked counts when
+        the step is run once more."""
+        try:
+            yield
+        except BaseException:
+            self._make(table, self._taken(rest, "true"))
+            raise
+
+    def _count(self, table: str) -> int:
+        ((count,),) = self.con.execute(f"SELECT count(*) FROM {table}").fetchall()
+        return int(count)

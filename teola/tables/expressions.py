@@ -85,6 +85,9 @@ class Expression:
     def __truediv__(self, other: Any) -> Expression:
         return self._two(exp.Div, other)
 
+    def __rtruediv__(self, other: Any) -> Expression:
+        return self._two(exp.Div, other, turned=True)
+
     def __bool__(self) -> bool:
         raise InputError(
             "an expression is no truth value: write & for and, | for or, ~ for not, with brackets "

@@ -1,7 +1,7 @@
 """`df.teola.llm(...)`: calls over a pandas or Polars frame, as a column.
 
 import teola.tables.frames
-df["tone"] = df.teola.llm("Tone?", "text", choices=["good", "bad"], model_at=URL)
+df["tone"] = df.teola.llm("Tone?", "text", choices=["good", "bad"], at=URL)
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from teola.errors import InputError
 from teola.tables.expressions import llm
+from teola.tables.llm_call import OPTIONS
 from teola.tables.relation import Relation
 
 
@@ -23,11 +24,11 @@ class FrameCalls:
         """A column of answers, one for each row, in the frame's order.
 
         columns: names; without any, all of the frame's. options: of a call (choices, pattern,
-        schema, type, max_tokens, temperature, fixed_order), and of a run, where the model is `at`
-        (a URL, several, or a folder), such as `at=URL, answers=False`. Raises InputError.
+        schema, type, model, max_tokens, temperature, fixed_order, shared), and of a run, where the
+        model is `at` (a URL, several, or a folder), such as `at=URL, answers=False`. Raises
+        InputError.
         """
-        of_call = ("choices", "pattern", "schema", "type", "max_tokens", "temperature")
-        call = {k: options.pop(k) for k in (*of_call, "fixed_order") if k in options}
+        call = {name: options.pop(name) for name in OPTIONS if name in options}
         if "at" in options:
             options["llm"] = options.pop("at")
         relation = self._relation()

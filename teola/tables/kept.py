@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 from teola.errors import InputError, UnknownName
-from teola.tables.answer_table import AnswerTable
+from teola.tables.answer_table import AnswerTable, private_files
 from teola.tables.plan_runs import answers_path
 from teola.tables.prompt_text import literal
 
@@ -121,14 +121,22 @@ def _rewrite(table: AnswerTable, where: str, path: Path) -> None:
     con = table.con
     made = AnswerTable(con, part, name="teola_part")
     try:
-        con.execute(f"INSERT INTO {made.answers} SELECT * FROM {table.answers} WHERE NOT ({where})")
-        con.execute(
-            f"INSERT INTO {made.operators} SELECT * FROM {table.operators} WHERE operator IN "
-            f"(SELECT operator FROM {made.answers})"
-        )
-        con.execute(f"INSERT INTO {made.runs} SELECT * FROM {table.runs}")
+        with private_files():
+            con.execute(
+                f"INSERT INTO {made.answers} SELECT * FROM {table.answers} WHERE NOT ({where})"
+            )
+            con.execute(
+                f"INSERT INTO {made.operators} SELECT * FROM {table.operators} WHERE operator IN "
+                f"(SELECT operator FROM {made.answers})"
+            )
+            for name in ("runs", "samples", "conditions"):
+                to, of = getattr(made, name), getattr(table, name)
+                con.execute(f"INSERT INTO {to} SELECT * FROM {of}")
     finally:
         made.close()
-    con.execute(f"DETACH {table.schema}")
+    # The old file is let go of only when the new one has its name: until then others are told that
+    # it is in use, and afterwards they open the new one. So the old one writes nothing any more.
+    con.execute(f"CHECKPOINT {table.schema}")
+    con.execute("PRAGMA disable_checkpoint_on_shutdown")
     part.replace(path)
-    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
+    con.execute(f"DETACH {table.schema}")

@@ -25,6 +25,7 @@ OPTIONS: Final = (
     "max_tokens",
     "temperature",
     "fixed_order",
+    "shared",
 )
 TEXT: Final = "VARCHAR"
 
@@ -35,7 +36,8 @@ class LlmCall:
 
     names: of the fields, in the order in which they were written. type: of the column, a DuckDB
     type. choices, pattern, schema: at most one; what is searched for in an answer. model: the name
-    of the runtime's engine; None: `llm`. fixed_order: the fields stay in their order.
+    of the runtime's engine; None: `llm`. fixed_order: the fields stay in their order. shared: at a
+    temperature above 0, too, equal prompts have one answer, which is kept.
     """
 
     instruction: str
@@ -48,6 +50,7 @@ class LlmCall:
     max_tokens: int = MAX_TOKENS
     temperature: float = 0.0
     fixed_order: bool = False
+    shared: bool = False
 
     @property
     def prompt(self) -> str:
@@ -57,10 +60,11 @@ class LlmCall:
             text = text.replace("{" + name + "}", name)
         return text
 
-    def operator(self, model: str) -> str:
-        """Digest of all that decides an answer beside the fields' values. model: its identity."""
+    def operator(self, model: str, tenant: str = "") -> str:
+        """Digest of all that decides an answer beside the fields' values. model: its identity.
+        tenant: whose answers they are."""
         said = [
-            model,
+            [model, tenant] if tenant else model,
             self.prompt,
             list(self.choices) if self.choices else None,
             self.pattern,
@@ -104,6 +108,7 @@ def call_of(instruction: str, options: Mapping[str, Any], names: Sequence[str] =
         max_tokens=_count("max_tokens", options.get("max_tokens"), default),
         temperature=_temperature(options.get("temperature")),
         fixed_order=_flag("fixed_order", options.get("fixed_order")),
+        shared=_flag("shared", options.get("shared")),
     )
 
 

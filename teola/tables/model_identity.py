@@ -1,27 +1,45 @@
 """Which model answers: its engine, and a name by which its answers are kept.
 
-An answer is a model's, not a URL's. A model's folder is known by what is in it. Behind a URL a
-server may change its model under the same name, so that is its name and URL, and it is said once.
+An answer is a model's, not a URL's. A model's folder is known by what is in it: its configuration,
+and samples of its weights. Behind a URL a server may change its model under the same name, so that
+is its name and URL, and it is said once. A model that is an object of this process is known by its
+class and the plain values that it has.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from types import CodeType, FunctionType
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from teola.errors import InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, EngineConfig
 from teola.runtime.named_llm import llm_config
-from teola.runtime.observe.noting import note
+from teola.runtime.pools import presentable
 from teola.runtime.runtime import Runtime
 
-log = logging.getLogger(__name__)
-_told: set[str] = set()
+SAMPLES: Final = 64
+SAMPLE_BYTES: Final = 65_536
+"""Of a file of weights so much is read: nobody waits for 100 GB, and other weights differ in it."""
+
+MOST: Final = 64
+"""Values of one object that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """What answers are kept under. doubt: why they may be another model's one day ("": they will
+    not)."""
+
+    name: str
+    doubt: str = ""
 
 
 @contextmanager
@@ -33,8 +51,6 @@ def opened_runtime(llm: Any, runtime: Runtime | None, needed: bool) -> Iterator[
     if runtime is not None:
         if llm is not None:
             raise InputError("give llm or runtime, not both: a runtime has its engines")
-        if runtime.configs["llm"] == DEFAULTS["llm"]:
-            raise InputError(_none())
         yield runtime
     elif llm is not None:
         with Runtime({"llm": config_of(llm)}) as own:
@@ -61,50 +77,121 @@ def config_of(llm: Any) -> Any:
     return llm
 
 
-def identity_of(runtime: Runtime | None, engine: str | None) -> str:
-    """The identity of the model behind an engine; `llm` by default. Raises UnknownName."""
+def identity_of(runtime: Runtime | None, engine: str | None) -> ModelIdentity:
+    """The identity of the model behind an engine; `llm` by default. Raises UnknownName, and
+    InputError where no model is configured."""
     name = engine or "llm"
     if runtime is None:
-        return name
+        return ModelIdentity(name)
     config = runtime.configs.get(name)
     if config is None:
         raise UnknownName("model", name, runtime.configs)
-    return named_identity(name, config)
+    if name == "llm" and config == DEFAULTS["llm"]:
+        raise InputError(_none())
+    return named_identity(config)
 
 
-def named_identity(engine: str | None, config: Any) -> str:
+def named_identity(config: Any) -> ModelIdentity:
     """The identity of the model that a configuration is for."""
     if not isinstance(config, EngineConfig):
         config = EngineConfig(config)
-    return _identity(engine or "llm", config)
+    members = [{**config.options, **one} for one in config.pool] or [dict(config.options)]
+    found = {_member(config.factory, one) for one in members}
+    names = ", ".join(sorted(one.name for one in found))
+    return ModelIdentity(names, next((one.doubt for one in found if one.doubt), ""))
 
 
-def _identity(name: str, config: EngineConfig) -> str:
-    options: dict[str, Any] = dict(config.options)
+def _member(factory: Any, options: Mapping[str, Any]) -> ModelIdentity:
     folder = options.get("model")
     if isinstance(folder, str) and (Path(folder) / "config.json").is_file():
-        return f"{Path(folder).name}:{_digest(Path(folder))}"
-    urls = sorted(str(one.get("url")) for one in [options, *config.pool] if one.get("url"))
-    if not urls:
-        made = config.factory
-        kind = made if isinstance(made, str) else getattr(made, "__qualname__", type(made).__name__)
-        said = json.dumps([kind, options], sort_keys=True, default=repr)
-        return f"{kind}:{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-    where = f"{options.get('model') or 'model'} at {', '.join(urls)}"
-    if where not in _told:
-        _told.add(where)
-        told = (
-            "answers of %(where)s are kept by its name and URL: if another model is served there "
-            "later, delete them first (teola answers delete)"
+        return ModelIdentity(f"{Path(folder).name}:{_digest(Path(folder))}")
+    if url := options.get("url"):
+        where = f"{folder or 'model'} at {presentable(str(url))}"
+        return ModelIdentity(
+            where,
+            f"answers of {where} are kept by its name and URL: if another model is served there "
+            "later, delete them first (teola answers delete)",
         )
-        note(log, logging.INFO, "answers_by_url", told, where=where)
-    return where
+    kind = factory if isinstance(factory, str) else _called(factory)
+    own = {name: value for name, value in options.items() if name not in ("resources", "profile")}
+    said = json.dumps([_state(factory), _plain(own)], sort_keys=True)
+    return ModelIdentity(f"{kind}:{hashlib.sha256(said.encode()).hexdigest()[:16]}")
+
+
+def _called(factory: Any) -> str:
+    named = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+_states: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def _state(factory: Any) -> Any:
+    """What tells an object from others of its class, as it was when it was seen first: models
+    count their calls."""
+    try:
+        if factory not in _states:
+            _states[factory] = _plain(factory)
+        return _states[factory]
+    except TypeError:  # nothing can refer to it weakly
+        return _plain(factory)
+
+
+def _plain(value: Any, depth: int = 3) -> Any:
+    """Texts, numbers, code and what is made of them, as JSON has it; of the rest only the class:
+    other processes make other objects of it."""
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    if depth == 0:
+        return type(value).__qualname__
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one, depth - 1) for key, one in islice(value.items(), MOST)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one, depth - 1) for one in value[:MOST]]
+    if isinstance(value, (set, frozenset)):
+        return sorted(json.dumps(_plain(one, depth - 1), sort_keys=True) for one in value)[:MOST]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+        inner = [*cells, *(value.__defaults__ or ())]
+        return [value.__qualname__, _code(value.__code__), [_plain(v, depth - 1) for v in inner]]
+    if isinstance(value, type):
+        return _called(value)
+    return [_called(value), _plain(getattr(value, "__dict__", {}), depth - 1)]
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _code(code: CodeType) -> list[Any]:
+    constants = [
+        _code(v)
+        if isinstance(v, CodeType)
+        else sorted(map(repr, v))  # in another order in each process
+        if isinstance(v, frozenset)
+        else repr(v)
+        for v in code.co_consts
+    ]
+    return [code.co_code.hex(), list(code.co_names), constants]
 
 
 def _digest(folder: Path) -> str:
-    """Of a model's folder: its configuration, and names and sizes of its files."""
+    """Of a model's folder: its configuration, and names, sizes and samples of its files."""
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.iterdir()):
-        if path.is_file():
-            digest.update(f"{path.name}:{path.stat().st_size}".encode())
+        if not path.is_file():
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}".encode())
+        step = max(SAMPLE_BYTES, size // SAMPLES)
+        with path.open("rb") as file:
+            for at in range(0, size, step):
+                file.seek(at)
+                digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()[:16]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
+
+import duckdb
 
 from teola.data_folder import named_folder, xdg_folder
 from teola.errors import InputError, reason_of
@@ -15,12 +20,15 @@ from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import FILE, AnswerTable
 from teola.tables.done import Done
+from teola.tables.duckdb_schema import quoted, said
 from teola.tables.executor import Executor
-from teola.tables.model_identity import identity_of, opened_runtime
+from teola.tables.model_identity import ModelIdentity, identity_of, opened_runtime
+from teola.tables.model_windows import ModelWindows
 from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
+from teola.tables.question_run import AskRows, Progress
 from teola.tables.report import report_of
-from teola.tables.row_asking import AskRows, CallAsker, Stage
+from teola.tables.row_asking import CallAsker
 from teola.tables.run_limits import RunLimits, Spent, Stopped
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
@@ -29,6 +37,7 @@ AnswersPlace = str | Path | Literal[False] | None
 """Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
 RESULT: Final = "teola_result"
 OFF: Final = "off"
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -43,7 +52,7 @@ class RunOptions:
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
     priority: RowPriority = "rows"
-    progress: Callable[[Stage, int, int, int], None] | None = None
+    progress: Progress | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
 
@@ -68,26 +77,25 @@ def run_plan(
     """
     spent = cancel or Spent(options.limits)
     out = checked_out(options.out) if options.out is not None else None
-    with _asking(workspace, plan, options, spent) as asker:
+    notes: list[str] = []
+    with _asking(workspace, plan, options, spent, notes) as asker:
         stopped, final = _run(workspace, plan, asker)
         stages = asker.stages if asker is not None else []
-    columns = plan.columns
-    if final is None:
-        empty = ", ".join(f"CAST(NULL AS {one.type})" for one in columns)
-        names = ", ".join('"{}"'.format(one.name.replace('"', '""')) for one in columns)
-        final = f"SELECT * FROM (SELECT {empty}) AS x({names}) LIMIT 0" if columns else "SELECT 1"
-    con = workspace.con
-    if out is not None:
-        # Under its own name stands a result only if it is whole.
-        whole = stopped is None
-        count = 0
-        if whole or plan.rowwise:
-            path = out if whole else out.with_stem(f"{out.stem}.partial")
+        con, count = workspace.con, 0
+        if out is None:
+            try:
+                con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final or _no_rows(plan)}")
+            except duckdb.Error as error:  # such as a CAST that an answer does not stand
+                stopped = stopped or _failed(error)
+                con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {_no_rows(plan)}")
+            ((count,),) = con.execute(f"SELECT count(*) FROM {RESULT}").fetchall()
+        elif final is not None:
+            # Under its own name stands a result only if it is whole.
+            path = out if stopped is None else out.with_stem(f"{out.stem}.partial")
             count = write_result(con, final, path)
-    else:
-        con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final}")
-        ((count,),) = con.execute(f"SELECT count(*) FROM {RESULT}").fetchall()
-        final = f"SELECT * FROM {RESULT}"
+        if asker is not None and stopped is not None:
+            asker.closed = True
+    columns = plan.columns
     state = "ok"
     if stopped is not None:
         state = stopped.state
@@ -98,12 +106,37 @@ def run_plan(
     )
     return Done(
         workspace,
-        None if out is not None else final,
+        None if out is not None else f"SELECT * FROM {RESULT}",
         columns,
         report,
         stopped.reason if stopped is not None else "",
         stopped.cause if stopped is not None else None,
+        tuple(notes),
     )
+
+
+def _ended_by(error: BaseException) -> Stopped | None:
+    """How a query ends that this has interrupted; None: it does not say."""
+    if isinstance(error, Stopped):
+        return error
+    # DuckDB's own words where Ctrl-C finds it at work.
+    if isinstance(error, KeyboardInterrupt) or "Query interrupted" in str(error):
+        return Stopped("cancelled", "the query was cancelled")
+    # A source that breaks off, a full disk.
+    return _failed(error) if isinstance(error, duckdb.Error) else None
+
+
+def _failed(error: Exception) -> Stopped:
+    return Stopped("failed", said(error), error)
+
+
+def _no_rows(plan: TablePlan) -> str:
+    """A query that gives the columns of a plan, and no row."""
+    if not plan.columns:
+        return "SELECT 1"
+    empty = ", ".join(f"CAST(NULL AS {one.type})" for one in plan.columns)
+    names = ", ".join(quoted(one.name) for one in plan.columns)
+    return f"SELECT * FROM (SELECT {empty}) AS x({names}) LIMIT 0"
 
 
 def _run(
@@ -120,9 +153,11 @@ def _run(
             asker.spent.check()
             executor.step(left[0])
             del left[0]
-    except Stopped as why:
-        stopped = why
-        if not plan.rowwise:
+    except (duckdb.Error, RuntimeError, KeyboardInterrupt, Stopped) as error:
+        stopped = _ended_by(error)
+        if stopped is None:
+            raise
+        if not plan.rowwise or stopped.cause is error:
             return stopped, None
         # Rows whose answers are known are right; the others go.
         asker.closed = True
@@ -137,15 +172,15 @@ def _run(
 
 @contextmanager
 def _asking(
-    workspace: Workspace, plan: TablePlan, options: RunOptions, spent: Spent
+    workspace: Workspace, plan: TablePlan, options: RunOptions, spent: Spent, notes: list[str]
 ) -> Iterator[CallAsker | None]:
-    """What asks the plan's calls; None where it has none."""
+    """What asks the plan's calls; None where it has none. notes: what its user has to know."""
     calls = [ask.call for ask in plan.asks()]
     if not calls:
         yield None
         return
     with opened_runtime(options.llm, options.runtime, options.ask_rows is None) as runtime:
-        identities: dict[str | None, str] = {}
+        identities: dict[str | None, ModelIdentity] = {}
         for call in calls:
             if call.model not in identities:
                 identities[call.model] = identity_of(runtime, call.model)
@@ -153,34 +188,48 @@ def _asking(
         if ask_rows is None:
             assert runtime is not None
             ask_rows = _of_runtime(runtime, options)
-        answers = AnswerTable(workspace.con, answers_path(options.answers))
+        windows = None
+        if runtime is not None and options.ask_rows is None:
+            windows = ModelWindows(runtime, calls, spent)
+        path = answers_path(options.answers)
+        if windows is not None and path is not None and not path.exists():
+            windows.of(calls[0])  # an instruction without room leaves no file
+        answers = AnswerTable(workspace.con, path)
         try:
-            yield CallAsker(
+            if answers.path is not None:
+                for one in identities.values():
+                    if one.doubt and not answers.knows(one.name) and one.doubt not in notes:
+                        notes.append(one.doubt)
+                        log.warning(one.doubt)
+            query = digest_of(plan)
+            asker = CallAsker(
                 workspace.con,
                 answers,
                 ask_rows,
                 spent,
                 options.passes,
-                lambda call: identities[call.model],
+                lambda call: identities[call.model].name,
                 options.progress,
+                options.tenant,
+                f"{query}:{answers.samples_of(query)}",
             )
+            if windows is not None:
+                asker.window_of = windows.of
+            yield asker
+            sampled = any(call.temperature > 0 and not call.shared for call in calls)
+            if sampled and not asker.unanswered:
+                answers.sampled(query)
         finally:
             answers.close()
 
 
-def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
-    def ask_rows(call: Any, rows: Any, on_answers: Any, *, deadline_s: float | None) -> Any:
-        return runtime.ask_rows(
-            call,
-            rows,
-            on_answers,
-            tenant=options.tenant,
-            app="tables",
-            deadline_s=deadline_s,
-            priority=options.priority,
-        )
+def digest_of(plan: TablePlan) -> str:
+    """Of a query, so that its samples are found again when it was interrupted."""
+    return sha256(repr(plan).encode()).hexdigest()[:16]
 
-    return ask_rows
+
+def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
+    return partial(runtime.ask_rows, tenant=options.tenant, app="tables", priority=options.priority)
 
 
 def price_of(given: str | Sequence[float] | None) -> tuple[float, ...] | None:

@@ -1,9 +1,10 @@
 """A plan: steps over tables of DuckDB, in the order in which they are run.
 
-    Base     a table is made: FROM, JOIN and the conjuncts without calls
-    Filter   rows go for which a conjunct with calls is not true; perhaps until enough have passed
-    Ask      a call's answers become columns of a table
-    Made     a table is made of others
+    Base       a table is made: FROM, JOIN and the conjuncts without calls
+    Filter     rows go for which a conjunct with calls is not true; perhaps until enough have passed
+    AskCall    a call's answers become columns of a table
+    MakeTable  a table is made of others
+    Drop       a table goes that nothing reads any more
 
 The text of each step names tables and columns that the plan made itself, but for a Base's.
 """

@@ -316,6 +316,13 @@ class SqlBlock:
         for one in conditions:
             node = self.asked.rewritten(one)
             conjuncts.append(Conjunct(self.asked.taken(), written(node)))
+        if len(conjuncts) > 1 and "predicates" in self.passes:
+            self.cutter.rewrote(
+                "predicates",
+                " AND ".join(written(one) for one in conditions),
+                "each is a call or more: the one goes first that removes most rows for what it "
+                "takes, by earlier runs and the first rows of this one",
+            )
         if most is not None:
             self.cutter.rewrote(
                 "early_stop",

@@ -42,7 +42,7 @@ class Relation(TableQuery):
         """Names and types, as DuckDB has them. Raises InputError."""
         calls = Calls()
         tree = numbered(self._tree, calls)
-        with Workspace(self._tables) as workspace:
+        with Workspace(self._tables, empty=True) as workspace:
             catalogue = Catalogue(workspace.con, calls)
             catalogue.prepare()
             return catalogue.describe(tree)
@@ -252,5 +252,9 @@ def _of(table: str, name: str) -> exp.Expr:
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of two relations."""
+    """Tables of two relations. Raises InputError where two have one name."""
+    known = {name.lower(): value for name, value in one.items()}
+    for name, value in other.items():
+        if known.get(name.lower(), value) is not value:
+            raise InputError(f"two tables are called {name!r}: give one of them another name")
     return {**one, **other}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from teola.tables.call_stage import CallStage
 from teola.tables.plan_steps import Column
-from teola.tables.row_asking import Stage
 
 
 def report_of(
     columns: Sequence[Column],
-    stages: Sequence[Stage],
+    stages: Sequence[CallStage],
     *,
     row_count: int,
     state: str,

@@ -6,9 +6,12 @@ import math
 import threading
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final
 
-from teola.errors import InputError, UnknownName
+from teola.errors import BudgetSpent, InputError, UnknownName
+from teola.policies.ledger import BudgetAccount, Ledger
+from teola.price import FREE, Price
 
 ON_ERROR: Final = ("null", "fail")
 ERROR_SHARE: Final = 0.01
@@ -21,9 +24,9 @@ class RunLimits:
     """on_error: what a row's error is: "null", or "fail": the end of the query. max_errors: rows
     with errors that a query may have: a number, or a share below 1 of the rows that are asked;
     None: 1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls:
-    prompts that are sent; most_tokens: of prompts and answers. most_cost: in the currency of
-    `price`, which is that of 10^6 tokens of prompts, of cached ones, and of answers. deadline_s:
-    from its start.
+    rows that are sent, further tries apart; most_tokens: of prompts and answers. most_cost: in the
+    currency of `price`, which is that of 10^6 tokens of prompts, of cached ones, and of answers.
+    deadline_s: from its start.
     """
 
     on_error: str = "null"
@@ -65,14 +68,32 @@ class RunLimits:
         """How many of `rows` rows may be errors."""
         if self.max_errors is None:
             return max(LEAST_ERRORS, math.floor(ERROR_SHARE * rows))
-        return math.floor(self.max_errors * rows if self.max_errors < 1 else self.max_errors)
+        if self.max_errors >= 1:
+            return math.floor(self.max_errors)
+        return math.floor(self.max_errors * rows + 1e-9)  # 0.29 * 100 is a little less than 29
 
-    def cost(self, prompt: int, cached: int, completion: int) -> float | None:
-        """What tokens cost; None without a price."""
+    def ledger(self) -> Ledger | None:
+        """What a query may be paid from; None: as much as it takes."""
+        accounts = []
+        if self.most_tokens is not None:
+            name = f"most_tokens of {self.most_tokens:,}"
+            accounts.append(BudgetAccount(name, most_tokens=self.most_tokens))
+        if self.most_cost is not None:
+            name = f"most_cost of {self.most_cost:g}"
+            accounts.append(BudgetAccount(name, most_cost=self.most_cost))
+        return Ledger(others=accounts) if accounts else None
+
+    def model_price(self) -> Price | None:
+        """What tokens cost; None: as the runtime says."""
         if self.price is None:
             return None
         fresh, kept, out = self.price
-        return ((prompt - cached) * fresh + cached * kept + completion * out) / 1e6
+        return Price(fresh, out, kept)
+
+    def cost(self, prompt: int, cached: int, completion: int) -> float | None:
+        """What tokens cost; None without a price."""
+        price = self.model_price()
+        return None if price is None else price.cost(prompt, completion, cached)
 
 
 def _number(value: Any) -> bool:
@@ -88,17 +109,27 @@ class Stopped(Exception):
 
 
 class Spent:
-    """What a query has used of its limits. Rows are admitted in one thread and end in another."""
+    """What a query has used of its limits.
+
+    ledger, price: of its tokens and money, as other queries have them: rows reserve before they are
+    sent. calls: rows that were admitted, in the thread that reads them; at most one reads at a
+    time. questions: distinct ones so far. failed: rows with errors so far, and the first error.
+    """
 
     def __init__(self, limits: RunLimits) -> None:
         self.limits = limits
         self.cancelled = threading.Event()
         self.began = time.monotonic()
-        self.calls = self.failed = self.prompt = self.cached = self.completion = 0
-        self._lock = threading.Lock()
-        self._reserved: dict[int, tuple[int, int]] = {}
+        self.ledger, self.price = limits.ledger(), limits.model_price()
+        self.calls = self.questions = self.failed = 0
+        self.first_error: str | None = None
         self.exceeded: str | None = None
-        """The budget that ended the query."""
+        """The bound on calls, once it has ended the query."""
+        self._ids = count()
+
+    def next_id(self) -> int:
+        """Of a row."""
+        return next(self._ids)
 
     def left_s(self) -> float | None:
         """Until the deadline; None without one."""
@@ -113,32 +144,29 @@ class Spent:
         if self.left_s() == 0.0:
             raise Stopped("deadline", f"the deadline of {self.limits.deadline_s:g} s has passed")
 
-    def admit(self, row: int, prompt: int, completion: int) -> bool:
-        """Whether a row may be asked whose prompt and answer have at most so many tokens."""
-        limits = self.limits
-        with self._lock:
-            if limits.most_calls is not None and self.calls >= limits.most_calls:
-                self.exceeded = f"most_calls of {limits.most_calls:,}"
-            elif limits.most_tokens is not None or limits.most_cost is not None:
-                held_in = sum(one for one, _ in self._reserved.values()) + prompt
-                held_out = sum(one for _, one in self._reserved.values()) + completion
-                tokens = self.prompt + self.completion + held_in + held_out
-                if limits.most_tokens is not None and tokens > limits.most_tokens:
-                    self.exceeded = f"most_tokens of {limits.most_tokens:,}"
-                cost = limits.cost(self.prompt + held_in, self.cached, self.completion + held_out)
-                if limits.most_cost is not None and cost is not None and cost > limits.most_cost:
-                    self.exceeded = f"most_cost of {limits.most_cost:g}"
-                self._reserved[row] = (prompt, completion)
-            if self.exceeded is not None:
-                return False
-            self.calls += 1
-            return True
+    def admit(self) -> bool:
+        """Whether another row may be asked."""
+        most = self.limits.most_calls
+        if most is not None and self.calls >= most:
+            self.exceeded = f"most_calls of {most:,}"
+            return False
+        self.calls += 1
+        return True
 
-    def ended(self, row: int, failed: bool, prompt: int, cached: int, completion: int) -> None:
-        """A row that was admitted came back."""
-        with self._lock:
-            self._reserved.pop(row, None)
-            self.failed += failed
-            self.prompt += prompt
-            self.cached += cached
-            self.completion += completion
+    def reached(self, error: BudgetSpent) -> str:
+        """Which bound ended the query. error: why a row was not asked."""
+        if self.ledger is None:  # not this query's own
+            return str(error)
+        return f"{self.ledger.blocking(1, self.price or FREE).name} is reached"
+
+    def failed_too_often(self, allowed: int) -> Stopped | None:
+        """Why rows with errors end the query, of which so many are allowed; None: they do not."""
+        if self.failed and self.limits.on_error == "fail":
+            return Stopped("failed", f"a row failed: {self.first_error}")
+        if self.failed <= allowed:
+            return None
+        return Stopped(
+            "failed",
+            f"{self.failed:,} rows failed, and max_errors allows {allowed:,}; "
+            f"the first: {self.first_error}",
+        )

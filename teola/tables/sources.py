@@ -1,12 +1,15 @@
 """Tables that a query reads: files, data frames, and tables of databases.
 
 A source is registered on the connection of a query under its name. Files are read as the query
-needs them; what can be read only once is kept in DuckDB first.
+needs them; what can be read only once is copied to a file first.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from teola.errors import InputError
+from teola.tables.copied_rows import copy_rows
 from teola.tables.csv_types import csv_columns, csv_reader
 from teola.tables.duckdb_schema import quoted, said
 from teola.tables.prompt_text import literal
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 FETCHED: Final = 10_000
 """Rows of another database that are read at a time."""
+SPILLED: Final = "teola-tables-"
+"""What names of temporary files begin with; then comes the number of the process."""
 
 
 class TableSource(Protocol):
@@ -33,9 +39,9 @@ class TableSource(Protocol):
         """Make it the table `name` of a connection. Raises InputError."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ArrowSource:
-    """Anything with `__arrow_c_stream__`: a pyarrow table, a Polars or pandas frame, a relation."""
+    """A table in memory: of pyarrow, or a Polars or pandas frame."""
 
     value: Any
 
@@ -44,17 +50,49 @@ class ArrowSource:
         import pyarrow as pa
 
         try:
-            if isinstance(self.value, pa.RecordBatchReader):
-                con.register("teola_stream", self.value)
-                con.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM teola_stream")
-                con.unregister("teola_stream")
-                return
             con.register(name, pa.table(self.value))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InputError(f"table {name!r} cannot be read: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """A stream, which may be there once only: it is copied to a file when it is read first, and
+    read from there, as often as it takes. The file goes with the source."""
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._path = value, ""
+
+    def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """See `TableSource`."""
+        import duckdb
+        import pyarrow as pa
+
+        if not self._path:
+            handle, path = tempfile.mkstemp(".parquet", f"{SPILLED}{os.getpid()}-")
+            os.close(handle)
+            weakref.finalize(self, _remove, path)
+            try:
+                stream = pa.RecordBatchReader.from_stream(self._value)
+                con.register("teola_stream", stream)
+                try:
+                    con.execute(
+                        f"COPY (SELECT * FROM teola_stream) TO {literal(path)} (FORMAT parquet)"
+                    )
+                finally:
+                    con.unregister("teola_stream")
+            except (duckdb.Error, pa.ArrowException, TypeError, ValueError) as error:
+                raise InputError(f"table {name!r} cannot be read: {error}") from None
+            self._path, self._value = path, None
+        con.execute(
+            f"CREATE VIEW {quoted(name)} AS SELECT * FROM read_parquet({literal(self._path)})"
+        )
+
+
+def _remove(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class FileSource:
     """A file. kind: parquet, csv, jsonl or duckdb. table: of a database."""
 
@@ -85,11 +123,12 @@ class FileSource:
     def _attach(self, con: duckdb.DuckDBPyConnection, name: str, where: str) -> None:
         alias = f"teola_db_{name}"
         con.execute(f"ATTACH {where} AS {quoted(alias)} (READ_ONLY)")
-        table = f"{quoted(alias)}.{quoted(self.table or '')}"
-        con.execute(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {table}")
+        parts = (self.table or "").split(".")
+        called = ".".join(map(quoted, [alias, *parts]))
+        con.execute(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {called}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SqliteSource:
     """A table of an SQLite file."""
 
@@ -103,12 +142,12 @@ class SqliteSource:
                 sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
             ) as db:
                 cursor = db.execute(f"SELECT * FROM {quoted(self.table)}")
-                _copy(con, name, [one[0] for one in cursor.description], _fetched(cursor))
+                copy_rows(con, name, [one[0] for one in cursor.description], _fetched(cursor))
         except sqlite3.Error as error:
             raise InputError(f"table {name!r}: {self.path} cannot be read: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PostgresSource:
     """A table of a PostgreSQL server."""
 
@@ -128,7 +167,7 @@ class PostgresSource:
                     cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(*parts)))
                     first = cursor.fetchmany(FETCHED)
                     names = [one.name for one in cursor.description or ()]
-                    _copy(con, name, names, _then(first, _fetched(cursor)))
+                    copy_rows(con, name, names, _then(first, _fetched(cursor)))
         except psycopg.Error as error:
             lines = str(error).splitlines() or [type(error).__name__]
             raise InputError(f"table {name!r}: {self.table} cannot be read: {lines[0]}") from None
@@ -143,40 +182,6 @@ def _then(first: list[Any], rest: Iterator[list[Any]]) -> Iterator[list[Any]]:
     if first:
         yield first
         yield from rest
-
-
-def _copy(
-    con: duckdb.DuckDBPyConnection, name: str, columns: list[str], batches: Iterator[list[Any]]
-) -> None:
-    """Copy rows to a table. A column has the type of its first batches; one that does not fit
-    later is an error and never a changed value."""
-    import duckdb
-    import pyarrow as pa
-
-    made = False
-    for batch in batches:
-        try:
-            table = pa.table(
-                {c: pa.array(v) for c, v in zip(columns, zip(*batch, strict=True), strict=True)}
-            )
-        except (pa.ArrowException, TypeError) as error:
-            raise InputError(f"table {name!r} has a column of several types: {error}") from None
-        con.register("teola_rows", table)
-        try:
-            if made:
-                con.execute(f"INSERT INTO {quoted(name)} SELECT * FROM teola_rows")
-            else:
-                con.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM teola_rows")
-        except duckdb.Error as error:
-            raise InputError(
-                f"table {name!r} has a column of several types: {said(error)}"
-            ) from None
-        finally:
-            con.unregister("teola_rows")
-        made = True
-    if not made:
-        listed = ", ".join(f"{quoted(one)} VARCHAR" for one in columns)
-        con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
 
 
 KINDS: Final[Mapping[str, str]] = {
@@ -202,15 +207,27 @@ def source_of(value: Any, table: str | None = None) -> TableSource:
     if isinstance(value, (str, Path)):
         return _by_name(str(value), table)
     if hasattr(value, "__arrow_c_stream__"):
-        return ArrowSource(value)
+        return ArrowSource(value) if _can_be_read_again(value) else StreamSource(value)
     raise InputError(
         f"a table must be a file's path or have __arrow_c_stream__ (pyarrow, Polars, pandas 2.2 "
         f"and newer), not {type(value).__name__}"
     )
 
 
+def _can_be_read_again(value: Any) -> bool:
+    """Whether a value is a table in memory, and no stream."""
+    import pyarrow as pa
+
+    frames = ("pandas", "polars")
+    return isinstance(value, (pa.Table, pa.RecordBatch)) or (
+        type(value).__module__.partition(".")[0] in frames and hasattr(value, "columns")
+    )
+
+
 def _by_name(text: str, table: str | None) -> TableSource:
-    where, _, behind = text.partition("::")
+    where, _, behind = text.rpartition("::")
+    if not where or "/" in behind:  # no table stands there; `::` is also part of some addresses
+        where, behind = text, ""
     table = table or behind or None
     if urlsplit(where).scheme in ("postgresql", "postgres"):
         if table is None:

@@ -1,21 +1,26 @@
 """What a query would take, before anything is asked.
 
 The plan's relational steps run, without answers: so rows and distinct inputs are counted and not
-guessed. Where a condition needs answers, its share of rows is taken as one half, and what comes
-after it is counted as if all rows had passed, times that. Tokens are characters over four.
+guessed. Where a condition needs answers, its share of rows is what earlier runs saw, else one half,
+and what comes after it is counted as if all rows had passed, times that. Tokens are characters over
+four.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final
 
-from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.executor import SELECTIVITY, Executor
+from teola.tables.answer_table import AnswersInUse, AnswerTable
+from teola.tables.call_stage import CallStage
+from teola.tables.condition_ranks import SELECTIVITY
+from teola.tables.executor import Executor
 from teola.tables.model_identity import config_of, identity_of, named_identity
-from teola.tables.plan_runs import RunOptions, answers_path
-from teola.tables.plan_steps import AskCall, Filter, PlanStep, TablePlan
-from teola.tables.row_asking import AskRows, CallAsker, Stage
+from teola.tables.plan_runs import RunOptions, answers_path, digest_of
+from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, TablePlan
+from teola.tables.question_run import AskRows
+from teola.tables.row_asking import CallAsker
 from teola.tables.run_limits import RunLimits, Spent
 from teola.tables.workspace import Workspace
 
@@ -47,6 +52,7 @@ class QueryEstimate:
 
     plan: TablePlan
     stages: tuple[StageEstimate, ...]
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As `teola sql --explain --json` prints it."""
@@ -101,7 +107,7 @@ class QueryEstimate:
             f"total: {total['calls']:,} calls, {total['prompt_tokens']:,} prompt tokens "
             f"({total['cached_tokens']:,} cached){cost}"
         )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 def _sum(values: list[float | None]) -> float | None:
@@ -119,12 +125,10 @@ class _Estimator(CallAsker):
 
     def run(self, ask: AskCall) -> None:
         """Count what a call would ask."""
-        call, model = ask.call, self.model_of(ask.call)
-        operator = Operator(call.operator(model), model, call.prompt)
-        stage = Stage(operator.digest, call.prompt)
-        alone = "dedup" not in self.passes or call.temperature > 0
-        self._key(ask, operator, alone)
-        self._gather(ask, stage, operator, alone)
+        call, operator = ask.call, self.operator(ask.call)
+        stage = CallStage(operator.digest, call.prompt)
+        self._key(ask, operator)
+        self._count(stage, self._gather(ask, operator))
         order = self.order(call)
         self._estimate(ask, stage, order.positions, order.share, order.reason)
         self.con.execute(
@@ -135,7 +139,7 @@ class _Estimator(CallAsker):
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
 
     def _estimate(
-        self, ask: AskCall, stage: Stage, order: tuple[int, ...], share: float, reason: str
+        self, ask: AskCall, stage: CallStage, order: tuple[int, ...], share: float, reason: str
     ) -> None:
         call = ask.call
         lengths = " + ".join([f"length(f{at})" for at in range(len(ask.fields))] or ["0"])
@@ -189,24 +193,35 @@ class _Dry(Executor):
             return
         if step.most is not None:
             ((rows,),) = self.con.execute(f"SELECT count(*) FROM {step.table}").fetchall()
-            needed = step.most / SELECTIVITY ** len(step.conjuncts)
+            passing = prod(self._share(one) for one in step.conjuncts)
+            needed = step.most / max(passing, 1e-6)
             asker.share *= min(1.0, needed / rows) if rows else 1.0
         for conjunct in step.conjuncts:
             for ask in conjunct.asks:
                 self._ask(ask)
-            asker.share *= SELECTIVITY
+            asker.share *= self._share(conjunct)
+
+    def _share(self, conjunct: Conjunct) -> float:
+        """Of rows, those that pass a condition: by earlier runs, if there were some."""
+        return self.ranks.selectivity(conjunct) or SELECTIVITY
 
 
 def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> QueryEstimate:
     """What a plan would take. Raises InputError."""
     path = answers_path(options.answers)
     # An explanation leaves no file.
-    answers = AnswerTable(workspace.con, path if path is not None and path.exists() else None)
+    notes: list[str] = []
+    try:
+        answers = AnswerTable(workspace.con, path if path is not None and path.exists() else None)
+    except AnswersInUse as error:
+        notes.append(f"{error}; all questions are counted as to be asked")
+        answers = AnswerTable(workspace.con, None)
+    query = digest_of(plan)
 
     def model_of(call: Any) -> str:
         if options.runtime is not None:
-            return identity_of(options.runtime, call.model)
-        return named_identity(call.model, config_of(options.llm)) if options.llm else "llm"
+            return identity_of(options.runtime, call.model).name
+        return named_identity(config_of(options.llm)).name if options.llm else "llm"
 
     try:
         estimator = _Estimator(
@@ -216,11 +231,13 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
             Spent(RunLimits(price=options.limits.price)),
             options.passes,
             model_of,
+            tenant=options.tenant,
+            sample=f"{query}:{answers.samples_of(query)}",
         )
         dry = _Dry(workspace.con, estimator)
         for step in plan.steps:
             dry.step(step)
-        return QueryEstimate(plan, tuple(estimator.estimates))
+        return QueryEstimate(plan, tuple(estimator.estimates), tuple(notes))
     finally:
         answers.close()
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
 import duckdb
 
 from teola.errors import InputError
+from teola.tables.duckdb_schema import quoted
 from teola.tables.prompt_text import literal
-from teola.tables.sources import TableSource, source_of
+from teola.tables.sources import SPILLED, TableSource, source_of
 
 MEMORY: Final = "256MB"
 RESERVED: Final = "teola_"
@@ -22,19 +27,30 @@ RESERVED: Final = "teola_"
 class Workspace:
     """Use it as a context manager, or call `close`. Raises InputError where a table cannot be read.
 
-    memory: what DuckDB may take, such as 256MB; what is more goes to the spill folder.
+    memory: what DuckDB may take, such as 256MB; what is more goes to the spill folder. empty: the
+    tables have their columns and no row; their sources are read once for it.
     """
 
     def __init__(
-        self, tables: Mapping[str, Any], *, memory: str = MEMORY, threads: int | None = None
+        self,
+        tables: Mapping[str, Any],
+        *,
+        memory: str = MEMORY,
+        threads: int | None = None,
+        empty: bool = False,
     ) -> None:
         sources = checked(tables)
-        self.folder = Path(tempfile.mkdtemp(prefix="teola-tables-"))
+        _sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{SPILLED}{os.getpid()}-"))
         self.con = duckdb.connect()
         try:
             self._settle(memory, threads)
             for name, source in sources.items():
-                source.register(self.con, name)
+                if empty:
+                    listed = ", ".join(f"{quoted(one)} {type}" for one, type in _shape(source))
+                    self.con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
+                else:
+                    source.register(self.con, name)
         except BaseException:
             self.close()
             raise
@@ -67,6 +83,43 @@ class Workspace:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+_shapes: WeakKeyDictionary[TableSource, tuple[tuple[str, str], ...]] = WeakKeyDictionary()
+
+
+def _shape(source: TableSource) -> tuple[tuple[str, str], ...]:
+    """Names and types of a source's columns, which are looked for once."""
+    if source not in _shapes:
+        with duckdb.connect() as con:
+            source.register(con, "t")
+            rows = con.execute("DESCRIBE SELECT * FROM t").fetchall()
+        _shapes[source] = tuple((name, type) for name, type, *_ in rows)
+    return _shapes[source]
+
+
+@cache
+def _sweep() -> None:
+    """Remove what processes left that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SPILLED}*"):
+        number = path.name.removeprefix(SPILLED).partition("-")[0]
+        if not number.isdigit() or _alive(int(number)):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def checked(tables: Mapping[str, Any]) -> dict[str, TableSource]:

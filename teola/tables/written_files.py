@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +20,9 @@ FORMATS: Final = {
     ".csv": "FORMAT csv, HEADER true",
     ".jsonl": "FORMAT json",
 }
+
+OLD_S: Final = 86_400
+"""After so long nobody writes a file any more: its process was killed."""
 
 
 def checked_out(path: str | Path) -> Path:
@@ -38,6 +43,9 @@ def write_result(con: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
     import duckdb
 
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    for old in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        if time.time() - old.stat().st_mtime > OLD_S:
+            old.unlink(missing_ok=True)
     try:
         try:
             (row,) = con.execute(

@@ -53,6 +53,8 @@ class FunctionAsker:
         on_answers: OnAnswers,
         *,
         deadline_s: float | None,
+        budget: Any = None,
+        price: Any = None,
     ) -> RowsHandle:
         done: Future[RowsEnd] = Future()
         stop = threading.Event()

@@ -13,8 +13,11 @@ import pytest
 
 from teola import tables
 from teola.errors import InputError, UnknownName
-from teola.tables.answer_table import AnswerTable
+from teola.runtime.engines import EngineConfig
+from teola.tables.answer_table import AnswerTable, StoredAnswer
 from teola.tables.kept import delete_answers, kept_answers, kept_operators
+from teola.tables.model_identity import named_identity
+from teola.testing import ScriptedModel
 from tests.tables.oracle import FunctionAsker
 
 SQL = "SELECT LLM('q', a) AS k FROM t"
@@ -60,6 +63,69 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert not set(first.prompts) & set(second.prompts)
 
 
+def test_others_cannot_read_it_nor_what_stands_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    run(path, ["a"])
+    path.chmod(0o644)
+    with duckdb.connect() as con:
+        table = AnswerTable(con, path)
+        table.add("o", [StoredAnswer("k", "v", None, 1, 0, 1)])
+        for one in (path, tmp_path / "answers.duckdb.wal"):
+            assert one.stat().st_mode & 0o777 == 0o600
+        table.close()
+
+
+def test_tenants_have_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "answers.duckdb"
+    for tenant, asked in (("a", 1), ("b", 1), ("a", 0), ("", 1)):
+        assert len(run(path, ["x"], tenant=tenant)[0].prompts) == asked
+
+
+def test_samples_are_asked_anew_unless_their_query_was_interrupted(tmp_path: Path) -> None:
+    path, values = tmp_path / "answers.duckdb", [str(at % 2) for at in range(10)]
+    sql = "SELECT LLM('q', a, temperature := 0.5) AS k FROM t"
+    assert len(run(path, values, sql)[0].prompts) == 10
+    assert run(path, values, sql, most_calls=4)[1].report["asked"] == 4
+    assert len(run(path, values, sql)[0].prompts) == 6
+    assert len(run(path, values, sql)[0].prompts) == 10
+    both = f"{sql} UNION ALL {sql}"
+    assert len(run(path, values, both)[0].prompts) == 20
+    shared = "SELECT LLM('q', a, temperature := 0.5, shared := true) AS k FROM t"
+    assert len(run(path, values, shared)[0].prompts) == 2
+    assert len(run(path, values, shared)[0].prompts) == 0
+
+
+def test_models_are_told_apart(tmp_path: Path) -> None:
+    def name(config: Any) -> str:
+        return named_identity(config).name
+
+    url = "http://user:secret@host/v1"
+    pools = [EngineConfig("vllm", pool=[{"url": url, "model": one}]) for one in ("small", "large")]
+    assert name(pools[0]) == "small at http://host/v1"
+    assert "secret" not in named_identity(pools[1]).doubt
+    says = [ScriptedModel(lambda call: "a"), ScriptedModel(lambda call: "b")]
+    assert name(says[0]) != name(says[1])
+    before = name(says[0])
+    says[0].calls.append(None)  # type: ignore[arg-type]
+    assert name(says[0]) == before == name(ScriptedModel(lambda call: "a"))
+    first, other = (lambda name: says[0]), (lambda name: says[1])
+    assert name(EngineConfig(first)) != name(EngineConfig(other))
+    (tmp_path / "config.json").write_text("{}")
+    weights, names = tmp_path / "model.safetensors", set()
+    for byte in (b"a", b"b"):
+        weights.write_bytes(byte * 200_000)
+        names.add(name(EngineConfig("vllm", {"model": str(tmp_path)})))
+    assert len(names) == 2
+
+
+def test_it_is_said_once_that_a_server_may_change_its_model(tmp_path: Path) -> None:
+    config = EngineConfig("openai", {"url": "http://localhost:1/v1", "model": "m"})
+    path = tmp_path / "answers.duckdb"
+    notes = [run(path, ["x"], llm=config)[1].notes for _ in range(2)]
+    assert ["m at http://localhost:1/v1" in one for one in notes[0]] == [True]
+    assert notes[1] == ()
+
+
 def test_errors_are_asked_again_unless_they_are_to_be_kept(tmp_path: Path) -> None:
     path = tmp_path / "answers.duckdb"
     run(
@@ -89,6 +155,8 @@ def test_a_file_has_one_writer(tmp_path: Path) -> None:
         table = AnswerTable(con, path)
         with pytest.raises(InputError, match="in use by another query"):
             run(path, ["a"])
+        made = tables.sql(SQL, {"t": pa.table({"a": ["a"]})}, answers=path)
+        assert "in use" in made.explain().notes[0]
         table.close()
     code = (
         "import duckdb, sys, time; c = duckdb.connect(sys.argv[1]); print('up', flush=True); "

@@ -45,10 +45,36 @@ def test_the_plan_is_that_of_sql() -> None:
     assert plans[0].columns == plans[1].columns
 
 
+def test_a_condition_over_a_call_goes_below_it_where_it_is_not_about_the_call() -> None:
+    t = tables.table(T)
+    ok = tables.llm("ok?", t.a)
+    asker = FunctionAsker(yes)
+    made = t.with_columns(k=ok).filter(t.n == 1)
+    assert made.run(ask_rows=asker, answers=False).rows == [(1, "x", 1, "Yes"), (4, "x", 1, "Yes")]
+    assert asker.prompts == ["ok?\na: x"]
+    for sql, asked in (
+        ("SELECT id FROM (SELECT *, LLM('q', a) AS k FROM t) WHERE n = 1 AND k <> 'z'", 1),
+        ("SELECT s.id FROM (SELECT *, LLM('q', a) AS k FROM t) s JOIN u USING (id) WHERE s.n=1", 1),
+        ("SELECT id FROM (SELECT id, LLM('q', a) AS k FROM t) WHERE k = 'Yes'", 3),
+        ("SELECT id FROM (SELECT id, LLM('q', a) AS n FROM t LIMIT 3) WHERE id = 3", 3),
+        (
+            "SELECT id FROM (SELECT id, n, LLM('q', a) AS k FROM t) s LEFT JOIN u USING (id) "
+            "WHERE s.n = 1",
+            3,
+        ),
+    ):
+        asker = FunctionAsker(yes)
+        query = tables.sql(sql, {"t": T, "u": U}, answers=False, ask_rows=asker)
+        rows = query.run().rows
+        assert len(asker.prompts) == asked, sql
+        assert sorted(rows) == sorted(query.run(passes="none").rows)
+
+
 def test_operations() -> None:
     t, u = tables.table(T), tables.table(U)
     ok = tables.llm("ok?", t.a)
     assert run(t.filter(ok == "Yes").select("id", twice=t.id * 2)) == [(1, 2), (4, 8)]
+    assert run(t.filter(t.id == 2).select(half=1 / t.id, twice=2 * t.id)) == [(0.5, 4)]
     grouped = t.group_by("n").agg(rows=tables.count(), most=ok.max())
     assert run(grouped.order_by("n")) == [(1, 2, "Yes"), (2, 2, "No")]
     assert run(t.join(u, "id").select("id", "b").order_by("id")) == [(1, "p"), (2, "q")]

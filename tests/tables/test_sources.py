@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,9 @@ import pytest
 
 from teola import tables
 from teola.errors import InputError
+from teola.tables.copied_rows import copy_rows
+from teola.tables.sources import source_of
+from teola.tables.workspace import Workspace, _sweep
 
 FRAME = {"id": [1, 2, 3], "a": ["x", None, 'y, "z"\n']}
 ROWS = [(1, "x"), (2, None), (3, 'y, "z"\n')]
@@ -62,6 +68,67 @@ def test_a_column_of_a_csv_stays_text_where_a_value_would_not_print_as_it_stands
     rows = tables.read(path).run().rows
     assert rows[0][0] == "06902"
     assert [row[-1] for row in rows] == [None, ""]
+
+
+@pytest.mark.parametrize(
+    ("values", "right"),
+    [
+        ([None, None, "06902"], [None, None, "06902"]),
+        ([1, 2, 1.5], [1.0, 2.0, 1.5]),
+        ([1.5, 2.5, 1, None], [1.5, 2.5, 1.0, None]),
+        ([Decimal("1.25"), Decimal(2), Decimal("1.2345")], [Decimal("1.25"), 2, Decimal("1.2345")]),
+        ([[], [], [7]], [[], [], [7]]),
+    ],
+)
+def test_later_rows_of_a_database_change_no_value(values: list[Any], right: list[Any]) -> None:
+    with duckdb.connect() as con:
+        copy_rows(con, "t", ["a"], ([(one,)] for one in values))
+        assert [row[0] for row in con.execute("SELECT a FROM t").fetchall()] == right
+
+
+@pytest.mark.parametrize("values", [[1, "x"], ["06902", 6902], [2**60, 1.5], [1.5, 2**60]])
+def test_a_column_of_several_types_is_an_error(values: list[Any], tmp_path: Path) -> None:
+    db = sqlite3.connect(tmp_path / "t.sqlite")
+    db.execute("CREATE TABLE mine (a)")
+    db.executemany("INSERT INTO mine VALUES (?)", [(values[0],)] * 10_000 + [(values[1],)])
+    db.commit()
+    db.close()
+    with pytest.raises(InputError, match="several types"):
+        tables.read(tmp_path / "t.sqlite", "mine").run()
+
+
+def test_a_stream_can_be_read_as_often_as_it_takes() -> None:
+    t = tables.table(pa.table(FRAME).to_reader())
+    made = t.filter(t.id < 3).select("id")
+    assert made.explain().stages == ()
+    assert made.run().rows == made.run().rows == [(1,), (2,)]
+
+
+def test_two_tables_have_two_names() -> None:
+    one, other = (tables.table(pa.table({"id": [at]}), name="r") for at in (1, 2))
+    with pytest.raises(InputError, match="two tables are called 'r'"):
+        one.join(other, "id")
+    assert one.join(one.select("id"), "id").run().rows == [(1,)]
+
+
+def test_where_a_table_of_a_database_is(tmp_path: Path) -> None:
+    found: Any = source_of("postgresql://user@[::1]/db::sales.orders")
+    assert (found.dsn, found.table) == ("postgresql://user@[::1]/db", "sales.orders")
+    with pytest.raises(InputError, match="which table"):
+        source_of("postgresql://user@[::1]/db")
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
+        con.execute("CREATE SCHEMA s; CREATE TABLE s.mine AS SELECT 7 AS a")
+    assert tables.read(f"{tmp_path}/t.duckdb::s.mine").run().rows == [(7,)]
+
+
+def test_what_killed_processes_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, own = tmp_path / "teola-tables-4194305-x", tmp_path / f"teola-tables-{os.getpid()}-y"
+    for one in (dead, own):
+        one.mkdir()
+    _sweep.cache_clear()
+    with Workspace({}):
+        assert (dead.exists(), own.exists()) == (False, True)
 
 
 def test_a_quote_that_comes_late(tmp_path: Path) -> None:

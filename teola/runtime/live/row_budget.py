@@ -1,7 +1,7 @@
 """What a run of rows may take: each window reserves for its rows before it is queued.
 
-    a window came ──afford──▶ as many of its rows as there is room for ──▶ queued ──▶ settled
-                       └────▶ none: it waits until something is given back, or the run ends
+    rows came ──afford──▶ as many as there is room for ──begins──▶ a window ──▶ settled
+                   └────▶ none: they wait until something is given back, or the run ends
 
 The ledger is that of queries (teola.policies.ledger), with the same accounts.
 """
@@ -24,17 +24,19 @@ a template adds to each prompt, about."""
 @dataclass(slots=True)
 class RowBudget:
     """ledger: what rows are paid from. price: of the model (None: not known). answer_tokens: that a
-    row may write. held: of each open window, and what its rows took."""
+    row may write. pending: of rows that are being measured, and no window yet. held: of each open
+    window, and what its rows took."""
 
     ledger: Ledger
     price: Price | None
     answer_tokens: int
+    pending: list[Reservation] = field(default_factory=list)
     held: dict[int, Reservation] = field(default_factory=dict)
     took: dict[int, Usage] = field(default_factory=dict)
 
-    def afford(self, i: int, rows: int, row_tokens: int) -> int:
-        """Reserve for window `i`, which has so many rows that are so long; for how many of them
-        there is room. Raises InputError where money is bounded and no price known."""
+    def afford(self, rows: int, row_tokens: int) -> tuple[int, Reservation | None]:
+        """Reserve for so many rows that are so long, or for as many as there is room for; how many,
+        and what was reserved. Raises InputError where money is bounded and no price known."""
         if self.price is None and self.ledger.counts_money:
             raise InputError(
                 "a bound in money needs the price of the rows' model: add it to `prices` of the "
@@ -45,10 +47,15 @@ class RowBudget:
             answer = rows * self.answer_tokens
             made = self.ledger.reserve(rows * each, answer, price, least=answer)
             if made is not None:
-                self.held[i] = made
-                return rows
+                self.pending.append(made)
+                return rows, made
             rows //= 2
-        return 0
+        return 0, None
+
+    def begins(self, i: int, made: Reservation) -> None:
+        """Rows that something was reserved for are window `i`."""
+        self.pending.remove(made)
+        self.held[i] = made
 
     def wait(self, row_tokens: int, again: Callable[[], object]) -> BudgetSpent | None:
         """Call `again` when something was given back where there is too little; why there is no
@@ -84,3 +91,5 @@ class RowBudget:
         """The run has ended."""
         for i in list(self.held):
             self.settle(i)
+        while self.pending:
+            self.pending.pop().give_back()

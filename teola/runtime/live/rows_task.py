@@ -52,11 +52,13 @@ class RowsTask:
         program: str,
         priority: RowPriority,
         budget: Ledger | None,
+        price: Price | None = None,
     ) -> None:
         self.id = str(uuid4())
         self._home, self._call, self._rows, self._on_answers = home, call, rows, on_answers
         self._tenant, self._app = tenant or "default", app
-        self._program, self._priority, self._budget = program, priority, budget
+        self._program, self._priority = program, priority
+        self._budget, self._price = budget, price
         self._cancelled = False
         self._error: Exception | None = None
 
@@ -109,7 +111,7 @@ class RowsTask:
         done = loop.create_future()
         asked = LiveRows(run, trace, context, call.instruction, call.decode, source, sink, done)
         if self._budget is not None:
-            price = self._home.price_of(call.engine)
+            price = self._price or self._home.price_of(call.engine)
             asked.budget = RowBudget(self._budget, price, call.decode.max_tokens)
         return asked
 

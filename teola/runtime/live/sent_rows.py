@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple, Protocol, cast
 
 from teola.engine import Call, Delta, LanguageModel, QueryContext, TextPart, Usage
 from teola.errors import InputError, OutputError, QueryCancelled, TeolaError, reason_of
 from teola.graph import DecodeParams, Role
+from teola.policies.ledger import Reservation
 from teola.policies.work import Slice, Work, ranges
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.hosts.local import LocalHost
@@ -94,17 +96,24 @@ class LiveRows(AskedRows[Row]):
         given: list[tuple[RowAnswer, int]] = over.given or []
         answers = [answer for answer, _ in given]
         prompt = cached = written = 0
+        silent = unread = 0  # what an engine that counts nothing has taken, by lengths
         for answer, characters in given:
             if answer.prompt_tokens:
                 prompt += answer.prompt_tokens
                 self._characters += characters
+            else:
+                silent += characters
             cached += answer.cached or 0
             written += answer.generated or 0
+            if answer.generated is None:
+                unread += len(answer.text or "")
         usage, i = Usage(prompt, written, cached), over.primitive
         self.used(usage)
         lost = self.over(i, len(given), over.failed)
         if self.budget is not None:
+            more = Usage(ceil(silent / CHARACTERS), ceil(unread / CHARACTERS))
             self.budget.used(i, usage)
+            self.budget.used(i, more)
             if i not in self.windows:
                 self.budget.settle(i)
         for row, (_, cause) in zip(lost, over.failed, strict=True):
@@ -239,50 +248,68 @@ class SentRows:
                     live.wake()
                 return
             asked.wanted -= 1
-            if asked.budget is not None and not self._afford(asked, asked.budget, rows):
-                return
-            self._measure(asked, rows)
+            made: Reservation | None = None
+            if asked.budget is not None:
+                made = self._afford(asked, asked.budget, rows)
+                if made is None:
+                    return
+            self._measure(asked, rows, made)
 
-    def _afford(self, asked: LiveRows, budget: RowBudget, rows: list[Row]) -> bool:
-        """Leave of a window as many rows as its run can pay for, and put back the others; whether
-        some are left. Else it is tried again, or the run ends."""
-        live, i, tokens = self._live, len(asked.run.plan), asked.row_tokens(rows)
+    def _afford(self, asked: LiveRows, budget: RowBudget, rows: list[Row]) -> Reservation | None:
+        """Leave of a window as many rows as its run can pay for, and put back the others; what was
+        reserved for them. None: there are none, and it is tried again, or the run ends."""
+        live, tokens = self._live, asked.row_tokens(rows)
         why: Exception | None = None
+        made: Reservation | None = None
+        count = 0
+        # Until answers have told how many tokens a text has, the estimate counts for few rows.
+        most = len(rows) if asked.answered else min(len(rows), SAMPLED)
         try:
-            count = budget.afford(i, len(rows), tokens)
+            count, made = budget.afford(most, tokens)
         except InputError as error:
-            count, why = 0, error
+            why = error
         asked.source.put_back(rows[count:])
         del rows[count:]
-        if count:
-            return True
+        if made is not None:
+            return made
         asked.wanted += 1
         why = why or budget.wait(tokens, partial(live.loop.call_soon, self.look, asked))
         if why is not None:
             live.tell(asked.id, SourceEnded(why), live.loop.time())
             live.wake()
-        return False
+        return None
 
-    def _measure(self, asked: LiveRows, rows: list[Row]) -> None:
+    def _measure(self, asked: LiveRows, rows: list[Row], made: Reservation | None) -> None:
         """Tell the run that these rows came; with the keys of the first prompt, if the engine's
         routing goes by them, which takes a while."""
         live, engine = self._live, asked.run.engine
         host = live.hosts[engine, 0]
         if not live.core.queues[engine].placing.by_keys or host.keys is None:
-            self._came(asked, rows, ())
+            self._came(asked, rows, (), made)
             return
         call, keys = self._call(asked, rows[0], 0), host.keys
         work = live.loop.run_in_executor(None, keys.keys, call)
-        work.add_done_callback(lambda found: self._keyed(asked, rows, found))
+        work.add_done_callback(lambda found: self._keyed(asked, rows, made, found))
 
-    def _keyed(self, asked: LiveRows, rows: list[Row], found: asyncio.Future[Any]) -> None:
+    def _keyed(
+        self,
+        asked: LiveRows,
+        rows: list[Row],
+        made: Reservation | None,
+        found: asyncio.Future[Any],
+    ) -> None:
         if found.cancelled() or asked.ended is not None:
             return
         failed = found.exception() is not None  # the calls will fail, too, and tell why
-        self._came(asked, rows, () if failed else found.result().blocks)
+        self._came(asked, rows, () if failed else found.result().blocks, made)
 
-    def _came(self, asked: LiveRows, rows: list[Row], keys: tuple[Any, ...]) -> None:
+    def _came(
+        self, asked: LiveRows, rows: list[Row], keys: tuple[Any, ...], made: Reservation | None
+    ) -> None:
         live = self._live
+        if asked.budget is not None and made is not None:
+            # Only now: windows that are measured beside this one may have come before it.
+            asked.budget.begins(len(asked.run.plan), made)
         tokens = asked.row_tokens(rows)
         if keys:
             block = live.core.queues[asked.run.engine].instances[0].limits.block_tokens

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, Usage
+from teola.engine import Call, Delta, EngineKind, EngineSpec, Keys, SequenceHandle, Usage
 from teola.errors import BudgetSpent, EngineBusy, EngineError, InputError, UnknownName
 from teola.graph import DecodeParams
 from teola.graph.ops import DECODES, PREFILLS
@@ -67,6 +67,15 @@ class Model:
             yield Delta(text[1:].upper(), "stop", Usage(20, 3, 16))
         finally:
             self.running -= 1
+
+
+class Keyed(Model):
+    """One whose routing goes by what prompts share, so that windows are measured off the loop."""
+
+    block_tokens = 16
+
+    def keys(self, call: Call, *, complete: bool = True) -> Keys:
+        return Keys(20, (hash(call.parts[0].text),))
 
 
 class Heard(list[RowAnswer]):
@@ -227,7 +236,7 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
 @catches(
     "paid-by-nobody",
     "rows reserve nothing",
-    edited(SentRows.look, "not self._afford(asked, asked.budget, rows)", "False"),
+    edited(SentRows.look, "asked.budget is not None:", "False:"),
 )
 @catches(
     "never-given-back",
@@ -236,12 +245,20 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
 )
 def test_rows_keep_to_a_budget_and_use_all_of_it() -> None:
     """A row takes 23 tokens, and reserves about twice as many."""
+    keeps_to_it(EngineConfig(Model))
+
+
+def test_so_they_do_where_windows_are_measured_side_by_side() -> None:
+    keeps_to_it(EngineConfig(Keyed, routing="prefix_affinity"))
+
+
+def keeps_to_it(config: EngineConfig) -> None:
     account, heard = BudgetAccount(most_tokens=2300), Heard()
-    decode, model = DecodeParams(max_tokens=8), Model()
-    with Runtime({"llm": EngineConfig(lambda: model)}, learn=False) as runtime:
+    decode = DecodeParams(max_tokens=8)
+    with Runtime({"llm": config}, learn=False) as runtime:
         call = RowsCall("why " * 19, decode=decode)
-        end = runtime.ask_rows(call, numbered(300), heard, budget=Ledger(account)).result(S)
-    assert (end.state, type(end.error)) == ("failed", BudgetSpent)
+        end = runtime.ask_rows(call, numbered(300), heard, budget=Ledger(account)).result(2.0)
+    assert (end.state, type(end.error)) == ("partial", BudgetSpent)
     assert account.tokens == 23 * end.asked == 23 * len(heard)
     assert 0.9 * 2300 <= account.tokens <= 1.02 * 2300
     assert account.held_tokens == account.open == 0

@@ -1,0 +1,128 @@
+"""Rows of another database, copied to a table of DuckDB a batch at a time.
+
+A column has the type of its values, which later batches may widen where no value changes by it:
+NULLs become anything, decimals get more digits, whole numbers become floating ones as long as those
+have them exactly. What else differs is an error: DuckDB would cast it in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from teola.errors import InputError
+from teola.tables.duckdb_schema import quoted
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+EXACT: Final = 2**53
+"""Whole numbers up to this are exact as a DOUBLE."""
+DIGITS: Final = 38
+"""Of a DECIMAL, at most."""
+
+
+def copy_rows(
+    con: duckdb.DuckDBPyConnection, name: str, columns: list[str], batches: Iterator[list[Any]]
+) -> None:
+    """Make the table `name` of rows, given in batches. Raises InputError where a column has values
+    of several types."""
+    import duckdb
+    import pyarrow as pa
+
+    schema: pa.Schema | None = None
+    for batch in batches:
+        try:
+            arrays = [pa.array(values) for values in zip(*batch, strict=True)]
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            raise InputError(f"table {name!r} has a column of several types: {error}") from None
+        table = pa.Table.from_arrays(arrays, columns)
+        try:
+            if schema is None:
+                schema = table.schema
+                _put(con, f"CREATE TABLE {quoted(name)} AS SELECT * FROM teola_rows", table)
+                continue
+            wider = _widened(con, name, schema, table)
+            _put(con, f"INSERT INTO {quoted(name)} SELECT * FROM teola_rows", table.cast(wider))
+            schema = wider
+        except (duckdb.Error, pa.ArrowException) as error:
+            raise InputError(f"table {name!r} has a column of several types: {error}") from None
+    if schema is None:
+        listed = ", ".join(f"{quoted(one)} VARCHAR" for one in columns)
+        con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
+
+
+def _put(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> None:
+    con.register("teola_rows", table)
+    try:
+        con.execute(sql)
+    finally:
+        con.unregister("teola_rows")
+
+
+def _widened(
+    con: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, table: pa.Table
+) -> pa.Schema:
+    """The schema for what was copied and a further batch; the table gets it."""
+    import pyarrow as pa
+
+    types = []
+    for at, new in enumerate(table.schema.types):
+        old, column = schema.types[at], schema.names[at]
+        found = _common(old, new)
+        if found is None:
+            raise InputError(
+                f"table {name!r} has a column of several types: {column} is {old} first, and {new} "
+                "later; make it one in a view"
+            )
+        if found != old:
+            _alter(con, name, column, old, found)
+        types.append(found)
+    return pa.schema(list(zip(schema.names, types, strict=True)))
+
+
+def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """A type that has all values of both as they are."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    if one == other or kinds.is_null(other):
+        return one
+    if kinds.is_null(one):
+        return other
+    if kinds.is_decimal(one) and kinds.is_decimal(other):
+        scale = max(one.scale, other.scale)
+        whole = max(one.precision - one.scale, other.precision - other.scale)
+        return pa.decimal128(whole + scale, scale) if whole + scale <= DIGITS else None
+    if {one, other} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    if kinds.is_list(one) and kinds.is_list(other):
+        inner = _common(one.value_type, other.value_type)
+        return pa.list_(inner) if inner is not None else None
+    return None
+
+
+def _alter(
+    con: duckdb.DuckDBPyConnection, name: str, column: str, old: pa.DataType, new: pa.DataType
+) -> None:
+    """Give a column of the table a wider type."""
+    import pyarrow as pa
+
+    called = quoted(column)
+    if old == pa.int64():
+        ((wrong,),) = con.execute(
+            f"SELECT count(*) FROM {quoted(name)} WHERE {called} NOT BETWEEN {-EXACT} AND {EXACT}"
+        ).fetchall()
+        if wrong:
+            raise InputError(
+                f"table {name!r} has a column of several types: {column} has whole numbers that "
+                "are not exact beside others; make it one in a view"
+            )
+    con.register("teola_wider", pa.schema([(column, new)]).empty_table())
+    try:
+        ((_, type, *_),) = con.execute("DESCRIBE SELECT * FROM teola_wider").fetchall()
+    finally:
+        con.unregister("teola_wider")
+    using = f"CAST(NULL AS {type})" if pa.types.is_null(old) else f"CAST({called} AS {type})"
+    con.execute(f"ALTER TABLE {quoted(name)} ALTER COLUMN {called} TYPE {type} USING {using}")

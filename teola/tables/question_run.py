@@ -1,0 +1,249 @@
+"""One run of rows: the questions of a call are sent, and their answers written as they come.
+
+    reading thread    DuckDB ──▶ rows, as fast as the engine answers
+    answering thread  answers ──▶ `came`
+    this thread       `came` ──▶ the answers table, every half second or 8,192 rows
+
+An answer leaves `came` only once it is on the disk, so nothing that stops this thread (Ctrl-C, a
+full disk, an exception of a caller's function) loses what was paid for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from teola.errors import BudgetSpent, reason_of
+from teola.graph import DecodeParams
+from teola.policies.ledger import Ledger
+from teola.price import Price
+from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
+from teola.tables.answer_table import AnswerTable, Operator, StoredAnswer
+from teola.tables.call_stage import CallStage
+from teola.tables.extract import enforceable, extractor, shown
+from teola.tables.llm_call import LlmCall
+from teola.tables.run_limits import Spent, Stopped
+
+if TYPE_CHECKING:
+    import duckdb
+
+BATCH: Final = 8192
+"""Answers that are written together."""
+WRITTEN_S: Final = 0.5
+"""How often answers are written at least: none waits a second."""
+READ: Final = 2048
+"""Rows that are read at a time."""
+
+Progress = Callable[[CallStage, int, int, int], None]
+"""Is told a stage as it goes on: rows to ask, those that ended, and the failed ones."""
+
+
+class AskRows(Protocol):
+    """Asks rows of an engine: `Runtime.ask_rows` with what a query gives it."""
+
+    def __call__(
+        self,
+        call: RowsCall,
+        rows: Iterator[Row],
+        on_answers: OnAnswers,
+        *,
+        deadline_s: float | None,
+        budget: Ledger | None,
+        price: Price | None,
+    ) -> RowsHandle:
+        """Begin to ask; see teola.runtime.rows."""
+
+
+class QuestionRun:
+    """Sends the questions of one call. todo: how many there are. allowed: how many errors the
+    query may have now."""
+
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        answers: AnswerTable,
+        ask_rows: AskRows,
+        spent: Spent,
+        call: LlmCall,
+        operator: Operator,
+        stage: CallStage,
+        todo: int,
+        allowed: Callable[[], int],
+        progress: Progress | None,
+    ) -> None:
+        self.con, self.answers, self.ask_rows, self.spent = con, answers, ask_rows, spent
+        self.call, self.operator, self.stage, self.todo = call, operator, stage, todo
+        self.allowed, self.progress = allowed, progress
+        self.extract = extractor(call)
+        self.keys: dict[int, str] = {}
+        self.warmed: set[str] = set()
+        self.came: list[RowAnswer] = []
+        self._lock, self._woken = threading.Lock(), threading.Event()
+        self.over = self.failures = 0
+
+    def go(self, sql: str, most: int | None = None) -> None:
+        """Ask rows, the first `most`. Raises Stopped."""
+        spent, cursor = self.spent, self.con.cursor()
+        end: RowsEnd | None = None
+        try:
+            left_s = spent.left_s()
+            if left_s == 0.0:
+                spent.check()
+            handle = self.ask_rows(
+                RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call)),
+                self._rows(cursor, sql, most),
+                self._hear,
+                deadline_s=left_s,
+                budget=spent.ledger,
+                price=spent.price,
+            )
+            try:
+                stopped = self._follow(handle)
+            except KeyboardInterrupt:
+                stopped = Stopped("cancelled", "the query was cancelled")
+            except BaseException:  # a full disk, SIGTERM: nobody will read what is asked
+                handle.cancel()
+                raise
+            if stopped is not None:
+                handle.cancel()
+            end = handle.result()
+        finally:
+            try:
+                self._write()
+            finally:
+                cursor.close()
+                self.stage.asked += end.asked if end is not None else self.over
+        self._judge(stopped, end)
+
+    def _judge(self, stopped: Stopped | None, end: RowsEnd) -> None:
+        spent, error = self.spent, end.error
+        if stopped is not None:
+            raise stopped
+        if isinstance(error, BudgetSpent):
+            raise Stopped("partial", spent.reached(error))
+        if end.state == "deadline":
+            raise Stopped(
+                "deadline", f"the deadline of {spent.limits.deadline_s or 0:g} s has passed"
+            )
+        if end.state == "cancelled":
+            raise Stopped("cancelled", "the query was cancelled")
+        if end.state == "failed":
+            raise Stopped("failed", reason_of(error) if error else "rows could not be asked", error)
+        if spent.exceeded is not None:
+            raise Stopped("partial", f"{spent.exceeded} is reached")
+        if (why := self._failed()) is not None:  # the last answers may have been the ones too many
+            raise why
+
+    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str, left: int | None) -> Iterator[Row]:
+        before: int | None = None
+        for batch in cursor.sql(sql).to_arrow_reader(READ):
+            keys, texts, opens = (column.to_pylist() for column in batch.columns)
+            for key, text, first in zip(keys, texts, opens, strict=True):
+                if key in self.warmed:
+                    continue
+                if left == 0 or not self.spent.admit():
+                    return
+                if left is not None:
+                    left -= 1
+                    self.warmed.add(key)
+                id = self.spent.next_id()
+                self.keys[id] = key
+                yield Row(id, text, first != before)
+                before = first
+
+    def _hear(self, some: Sequence[RowAnswer]) -> None:
+        with self._lock:
+            self.came += some
+        self._woken.set()
+
+    def _follow(self, handle: RowsHandle) -> Stopped | None:
+        """Write answers as they come until the run has ended. Why it has to end before, if so."""
+        written = time.monotonic()
+        while True:
+            self._woken.wait(0.05 if self.came else 0.2)
+            self._woken.clear()
+            last = ended(handle)
+            now = time.monotonic()
+            if last or len(self.came) >= BATCH or (self.came and now - written >= WRITTEN_S):
+                self._write()
+                written = now
+            elif not self.came:
+                written = now
+            if last:
+                return None
+            if (stopped := self._stopped()) is not None:
+                return stopped
+
+    def _stopped(self) -> Stopped | None:
+        """Why the run has to end now."""
+        try:
+            self.spent.check()
+        except Stopped as stopped:
+            return stopped
+        return self._failed()
+
+    def _failed(self) -> Stopped | None:
+        return self.spent.failed_too_often(self.allowed())
+
+    def _write(self) -> None:
+        """Write what has come; what is not on the disk when this fails is there still."""
+        left = len(self.came)  # not what comes meanwhile: that would be small writes without end
+        while left:
+            with self._lock:
+                batch = self.came[: min(left, BATCH)]
+            left -= len(batch)
+            rows = [self._stored(one) for one in batch]
+            self.answers.add(self.operator.digest, rows)
+            with self._lock:
+                del self.came[: len(batch)]
+            self._count(batch, rows)
+            if self.progress is not None:
+                self.progress(self.stage, self.todo, self.over, self.failures)
+
+    def _stored(self, answer: RowAnswer) -> StoredAnswer:
+        id, text, error, prompt, cached, generated = answer
+        value = storable(self.extract(text)) if text is not None else None
+        return StoredAnswer(self.keys[id], value, storable(error), prompt, cached, generated)
+
+    def _count(self, batch: Sequence[RowAnswer], rows: Sequence[StoredAnswer]) -> None:
+        stage = self.stage
+        failed = [row for row in rows if row.error is not None]
+        if failed:
+            self.spent.first_error = self.spent.first_error or failed[0].error
+        for answer in batch:
+            del self.keys[answer.id]
+            stage.prompt_tokens += answer.prompt_tokens
+            stage.cached_tokens += answer.cached or 0
+            stage.completion_tokens += answer.generated or 0
+        self.over += len(rows)
+        self.failures += len(failed)
+        self.spent.failed += len(failed)
+
+
+def storable(text: str | None) -> str | None:
+    """A text that UTF-8 has: halves of a surrogate pair are joined, single ones replaced."""
+    if text is None or text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def ended(handle: RowsHandle) -> bool:
+    """Whether a run of rows has ended and all of its answers were given."""
+    try:
+        handle.result(timeout=0)
+    except TimeoutError:
+        return False
+    return True
+
+
+def decode_of(call: LlmCall) -> DecodeParams:
+    """How a call's answers are generated."""
+    return DecodeParams(
+        max_tokens=call.max_tokens,
+        temperature=call.temperature,
+        schema=call.schema,
+        choices=tuple(map(shown, call.choices)) if call.choices else None,
+        pattern=enforceable(call.pattern) if call.pattern else None,
+    )

@@ -1,0 +1,125 @@
+"""Values that are longer than a model's window: the last ordered fields are cut first.
+
+window = instruction + lines of fields + answer, in tokens of the model
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from teola.errors import InputError
+from teola.tables.llm_call import LlmCall
+from teola.tables.prompt_text import one_line
+
+if TYPE_CHECKING:
+    import duckdb
+
+TEMPLATE: Final = 32
+"""Tokens that a chat template adds to a prompt, at most."""
+AT_ONCE: Final = 1024
+"""Rows that are cut at a time."""
+STEP: Final = 0.95
+"""A value that is still too long is shortened to this part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelWindow:
+    """tokens: of a prompt and its answer together. count: tokens of a text, as the model has
+    them."""
+
+    tokens: int
+    count: Callable[[str], int]
+
+    def room(self, call: LlmCall) -> int:
+        """Tokens that the lines of a call's fields may have."""
+        return self.tokens - call.max_tokens - TEMPLATE - self.count(call.prompt)
+
+    def check(self, call: LlmCall) -> None:
+        """Raises InputError where a call has no room for any value."""
+        needed = self.count(_lines(call.names, [""] * len(call.names), range(len(call.names))))
+        if self.room(call) < needed:
+            raise InputError(
+                f"the instruction {call.prompt[:40]!r} has {self.count(call.prompt):,} tokens, "
+                f"and with an answer of {call.max_tokens:,} that is over the window of the model, "
+                f"{self.tokens:,} tokens: shorten it, or give a smaller max_tokens"
+            )
+
+
+def cut_values(
+    con: duckdb.DuckDBPyConnection,
+    table: str,
+    call: LlmCall,
+    order: Sequence[int],
+    window: ModelWindow,
+) -> bool:
+    """Make `teola_cut` of the rows of a table that are too long, with their key and shorter fields
+    f0, f1, ...; whether there are some. order: of the fields in the prompts."""
+    import pyarrow as pa
+
+    room = window.room(call)
+    fields = [f"f{at}" for at in range(len(call.names))]
+    # A token has at least one byte.
+    long = f"{' + '.join(f'strlen({one})' for one in fields)} > {room - _overhead(call)}"
+    columns = ["key", *fields]
+    listed = ", ".join(columns)
+    con.execute(f"CREATE OR REPLACE TABLE teola_cut AS SELECT {listed} FROM {table} LIMIT 0")
+    cursor = con.cursor()
+    try:
+        for batch in _batches(cursor, f"SELECT {listed} FROM {table} WHERE {long}"):
+            rows = []
+            for key, *values in batch:
+                shorter = shortened(call.names, values, order, room, window.count)
+                if shorter != values:
+                    rows.append([key, *shorter])
+            if rows:
+                arrays = [pa.array(one, pa.string()) for one in zip(*rows, strict=True)]
+                con.register("teola_batch", pa.Table.from_arrays(arrays, columns))
+                con.execute("INSERT INTO teola_cut SELECT * FROM teola_batch")
+                con.unregister("teola_batch")
+    finally:
+        cursor.close()
+    ((count,),) = con.execute("SELECT count(*) FROM teola_cut").fetchall()
+    return bool(count)
+
+
+def shortened(
+    names: Sequence[str],
+    values: Sequence[str],
+    order: Sequence[int],
+    room: int,
+    count: Callable[[str], int],
+) -> list[str]:
+    """Values whose lines have at most `room` tokens: those of the last ordered fields are cut."""
+    found = list(values)
+    if count(_lines(names, found, order)) <= room:
+        return found
+    for at in reversed(order):
+        value, found[at] = found[at], ""
+        left = room - count(_lines(names, found, order))
+        if left <= 0:
+            continue
+        length = int(len(value) * min(1.0, left / max(1, count(value))))
+        while length > 0:
+            found[at] = value[:length]
+            if count(_lines(names, found, order)) <= room:
+                return found
+            length = int(length * STEP)
+        found[at] = ""
+        return found
+    return found
+
+
+def _overhead(call: LlmCall) -> int:
+    return sum(len(one_line(name).encode()) + 3 for name in call.names)
+
+
+def _lines(names: Sequence[str], values: Sequence[str], order: Sequence[int]) -> str:
+    return "".join(f"\n{one_line(names[at])}: {values[at]}" for at in order)
+
+
+def _batches(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[tuple[str, ...]]]:
+    found = cursor.execute(sql)
+    while batch := found.fetchmany(AT_ONCE):
+        yield batch
