@@ -14,7 +14,7 @@ from teola.policies.routing.workload_balanced import WorkloadBalanced
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Cause, InstanceDown, InstanceUp
 from tests.planted import catches, edited
-from tests.policies.unequal import call, end, first, queue, sent, submit
+from tests.policies.unequal import call, end, first, queue, sent, submit, window
 
 
 def balanced(speeds: list[tuple[float, float]], **options: object) -> EngineQueue:
@@ -56,6 +56,17 @@ def test_answers_count_as_long_as_they_are_expected_to_be() -> None:
     made = balanced([(0.001, 0.01), (0.002, 0.001)], alpha=1.0)
     assert submit(made, call("short", 100, 1)) == 0
     assert submit(made, call("long", 100, 500)) == 1
+
+
+@catches(
+    "window-is-a-call",
+    "a window of rows counts as one call",
+    edited(WorkloadBalanced.place, "* work.entries(work.total)", ""),
+)
+def test_what_is_ahead_counts_each_row_of_a_window() -> None:
+    made = balanced([(0.001, 0.0)])
+    submit(made, window("rows", 2000, 100))
+    assert policy_of(made).ahead_s == pytest.approx((200.0,))
 
 
 @catches(

@@ -147,7 +147,7 @@ class WorkloadBalanced(RoutingPolicy):
             if self.explains:
                 ends = {i: self._ahead_s[i] + seconds[k] for i, k in enumerate(kinds.of)}
                 self._why = compared(Because.ENDS, at, "s", ends)
-            self._count(key, at, seconds[kinds.of[at]])
+            self._count(key, at, seconds[kinds.of[at]] * work.entries(work.total))
         return at
 
     def why(self, work: Work, at: int, now: float) -> Reason:
