@@ -77,7 +77,8 @@ def test_equal_works_stand_where_the_earliest_objective_stands() -> None:
         bed.dispatch(0.0)
         bed.submit(work(2, run="promised", finish_by=20.0), 1.0)
         for k, finish_by in enumerate(came):
-            bed.submit(equal(30 + 10 * k, admitted=1.0 - k, finish_by=finish_by), 2.0)
+            admitted = 1.0 if finish_by == 9.0 else 0.0
+            bed.submit(equal(30 + 10 * k, admitted=admitted, finish_by=finish_by), 2.0)
         (first,) = [one for one in bed.works.values() if one.queued and one.same]
         assert (first.asker.finish_by, first.admitted) == (9.0, 0.0)
         chosen = bed.line.policy.choose(Slots(0, 9, 9, True), 3.0)
