@@ -203,7 +203,7 @@ class Paced(Ordered, RoutingPolicy):
             self._stand(i, instances[i])
         best = (inf, NOWHERE)
         answer = kinds.answer(work) or self._answer
-        for kind, heap in enumerate(self._heaps):
+        for heap in self._heaps:
             i = self._free_of(heap, loads, instances, work) if heap else NOWHERE
             if i >= 0:
                 best = min(best, (self._ends_s(i, instances[i], work, answer), i))
