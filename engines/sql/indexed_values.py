@@ -27,10 +27,10 @@ from teola.sql.stopped import Wanted
 from .value_index import FoundValue, ValueIndex
 
 INDEXED_S: Final = 1.0
-"""That a question waits for an index that was just begun; a large one takes longer."""
+"""That first questions wait for an index; a large one takes longer."""
 LEFT_S: Final = 3600.0
 """After which a file is deleted that somebody else left."""
-Texts = Callable[[Sequence[SqlTable], Wanted], Iterator[tuple[str, str, list[str]]]]
+ColumnTexts = Callable[[Sequence[SqlTable], Wanted], Iterator[tuple[str, str, list[str]]]]
 """Tables, columns and their texts. It stops with QueryCancelled when they are not wanted."""
 
 log = logging.getLogger(__name__)
@@ -40,13 +40,13 @@ class IndexedValues:
     """folder: of its files. place: says which database it is. texts: reads the database.
     Thread-safe."""
 
-    def __init__(self, folder: Path, place: str, texts: Texts) -> None:
+    def __init__(self, folder: Path, place: str, texts: ColumnTexts) -> None:
         self._folder, self._texts = folder, texts
         self._place = sha256(place.encode()).hexdigest()[:24]
         self._index: ValueIndex | None = None
         self._tables: tuple[SqlTable, ...] = ()
         self._thread: threading.Thread | None = None
-        self._patient_until = 0.0
+        self._patient_until: float | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
@@ -57,7 +57,7 @@ class IndexedValues:
             self._begin()
 
     def find(self, text: str, limit: int) -> list[FoundValue]:
-        """Texts like this one, the most alike first; none while there is no index."""
+        """ColumnTexts like this one, the most alike first; none while there is no index."""
         index = self._index
         if index is None:
             return []
@@ -67,11 +67,14 @@ class IndexedValues:
         return index.find(text, limit)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait for an index that was just begun. seconds: so long; None: what is left of
-        INDEXED_S, so that of many questions only the first ones wait."""
+        """Wait for an index that was just begun. seconds: so long; None: INDEXED_S from the first
+        question on, so that those which come later do not wait for one that takes long."""
         thread = self._thread
-        if thread is not None:
-            thread.join(max(0.0, self._patient_until - monotonic()) if seconds is None else seconds)
+        if thread is None:
+            return
+        if self._patient_until is None:
+            self._patient_until = monotonic() + INDEXED_S
+        thread.join(max(0.0, self._patient_until - monotonic()) if seconds is None else seconds)
 
     def close(self) -> None:
         """Stop indexing, until `of` is called again."""
@@ -83,7 +86,7 @@ class IndexedValues:
     def _begin(self) -> None:
         if self._thread is None:
             self._closed.clear()
-            self._patient_until = monotonic() + INDEXED_S
+            self._patient_until = None
             self._thread = threading.Thread(target=self._run, name="values", daemon=True)
             self._thread.start()
 

@@ -157,7 +157,7 @@ class SqlDatabase:
                     retryable=False,
                 )
         self._closed.clear()
-        self._tables, self._index = (), None
+        self._tables, self._schema, self._index = (), Schema.of([]), None
         try:
             self._address = SqlAddress.of(where)
             if self._dialect not in (None, self._address.dialect):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from teola.errors import TeolaError
+from teola import Write
+from teola.errors import TemplateError, TeolaError
 from teola_apps.asking_sql.answering import facts, foreign_numbers
 from teola_apps.asking_sql.charts import chart_of
 from teola_apps.asking_sql.choosing import _shown, rows_as_set
@@ -103,6 +104,11 @@ def test_a_wide_or_long_result_stays_a_prompt() -> None:
     assert foreign_numbers("There are 60.", "", cut) == ["60"]
     last = {"outcome": "ok", "result": outcome["result"], "sql": "SELECT 1"}
     assert len(_shown([last, last])) < 2 * (8_000 + 2 * 50 * 210)
+
+
+def test_a_prompts_question_is_one_of_its_parts() -> None:
+    with pytest.raises(TemplateError, match="'asked', which is none of its parts: schema, text"):
+        Write(instruction="Write.", parts={"schema": "", "text": ""}, question="asked")
 
 
 def test_results_agree_as_sets() -> None:
