@@ -38,7 +38,7 @@ def of(function: Any, name: str, outputs: Any, **more: Any) -> Any:
 
 # --- what it is about -----------------------------------------------------------------------------
 
-begin = of(wanted.begin, "begin", ["wanted", "search_text", "own_sql"])
+begin = of(wanted.begin, "begin", ["wanted", "search_text", "own_sql", "keeps"])
 link = Sql(
     "link",
     work="link",
@@ -291,7 +291,7 @@ own = (
     Sql(
         "own",
         engine=DATABASES,
-        inputs={"sql": "own_sql", "keep": "keep"},
+        inputs={"sql": "own_sql", "keep": "keeps"},
         outputs={"result": "own_result"},
     )
     >> component(
@@ -322,6 +322,7 @@ answer = Condition(
         ending="\n\nAnswer: ",
         outputs={"text": "said"},
         max_tokens=200,
+        optional=True,  # without words the rows are the answer
     ),
 )
 OUTPUTS: Final = (

@@ -271,7 +271,8 @@ def work(seq: int = 0, **given: Any) -> Work:
     for name in WorkSpec.__dataclass_fields__:
         if name in given:
             spec[name] = given.pop(name)
-    who = {name: given.pop(name) for name in ("tenant", "app", "program") if name in given}
+    of_asker = ("tenant", "app", "program", "finish_by")
+    who = {name: given.pop(name) for name in of_asker if name in given}
     began = given.pop("admitted", 0.0)
     made = Work(
         **{

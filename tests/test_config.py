@@ -168,6 +168,11 @@ def test_an_engines_own_policy_goes_before_that_of_all(tmp_path: Path) -> None:
             'batching_options = { by = "app" }',
             "engine 'llm' is shared by application",
         ),
+        (
+            '[server]\nkeys = "k.json"\n[engines.llm]\ntype = "extractive"\nbatching = "paced"\n'
+            'routing = "paced"',
+            "which an engine has as soon as there are keys",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_what_would_be_right(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from .charts import chart_of
-from .choosing import row_text
+from .choosing import row_text, rows_within
 
 FACT_ROWS: Final = 50
 """Rows that the answer is written from."""
+FACT_CHARACTERS: Final = 24_000
 SHOWN_ROWS: Final = 20
 """Rows of an answer that is the rows."""
 NO_ROWS: Final = "No rows: the database has nothing that the question asks for."
@@ -24,11 +26,14 @@ _LISTED: Final = re.compile(r"^\s*\d{1,2}[.)]\s", re.MULTILINE)
 def facts(outcome: Mapping[str, Any]) -> str:
     """The rows that the answer is written from."""
     result = outcome["result"]
-    rows = result["rows"]
-    lines = [row_text(result["columns"]), *map(row_text, rows[:FACT_ROWS])]
-    if result["truncated"] or len(rows) > FACT_ROWS:
-        lines.append(f"(only the first {min(len(rows), FACT_ROWS)} rows; there are more)")
-    return "\n".join(lines)
+    lines = _fact_rows(result)
+    if result["truncated"] or len(result["rows"]) > len(lines):
+        lines.append(f"(only the first {len(lines)} rows; there are more)")
+    return "\n".join([row_text(result["columns"]), *lines])
+
+
+def _fact_rows(result: Mapping[str, Any]) -> list[str]:
+    return rows_within(result["rows"][:FACT_ROWS], FACT_CHARACTERS)
 
 
 def wants_words(outcome: Mapping[str, Any], own_sql: str) -> bool:
@@ -119,23 +124,19 @@ def as_rows(result: Mapping[str, Any]) -> str:
 
 
 def foreign_numbers(text: str, question: str, result: Mapping[str, Any]) -> list[str]:
-    """Numbers in a text that stand neither in the rows nor in the question. One that is a number
-    of the rows with fewer digits, the number of rows, or that counts a list, is none."""
-    known = set(_numbers(question))
-    rows = result["rows"]
-    known.add(Decimal(len(rows)))
-    for row in rows:
-        for value in row:
-            if isinstance(value, bool) or value is None:
-                continue
-            known.update(_numbers(str(value)))
-    for column in result["columns"]:
-        known.update(_numbers(column))
+    """Numbers in a text that stand neither in the rows that it was written from nor in the
+    question. One that is a number of the rows with fewer digits, the number of rows, or that counts
+    a list, is none."""
+    told = [question, row_text(result["columns"]), *_fact_rows(result)]
+    known = {abs(number) for part in told for number in _numbers(part)}
+    if not result["truncated"]:
+        known.add(Decimal(len(result["rows"])))
+    ordered = sorted(number for number in known if number.is_finite())
     wrong, read = [], _LISTED.sub(" ", text)
     for match in _NUMBER.finditer(read):
         number = _decimal(match[0])
         share = read[match.end() :].lstrip().startswith("%")
-        if number is not None and not any(_same(number, one, share) for one in known):
+        if number is not None and not _is_among(abs(number), known, ordered, share):
             wrong.append(match[0].strip(" ,"))
     return wrong
 
@@ -156,13 +157,15 @@ def _decimal(text: str) -> Decimal | None:
         return None
 
 
-def _same(said: Decimal, known: Decimal, share: bool) -> bool:
-    """Whether a number is another one, perhaps with fewer digits. share: it may be in percent."""
-    if abs(said) == abs(known):
+def _is_among(said: Decimal, known: Set[Decimal], ordered: Sequence[Decimal], share: bool) -> bool:
+    """Whether a number is one of others, perhaps with fewer digits. share: it may be in percent."""
+    if said in known:
         return True
-    if not said.is_finite() or not known.is_finite() or abs(said.adjusted()) > 30:
+    if not said.is_finite() or abs(said.adjusted()) > 30:
         return False
-    digits = -int(said.as_tuple().exponent)
-    unit = Decimal(1).scaleb(-digits) / 2
-    meant = (known, known * 100) if share else (known,)
-    return any(abs(abs(said) - abs(one)) <= unit for one in meant)
+    unit = Decimal(1).scaleb(int(said.as_tuple().exponent)) / 2
+    for scale in (1, 100) if share else (1,):
+        at = bisect_left(ordered, (said - unit) / scale)
+        if at < len(ordered) and ordered[at] <= (said + unit) / scale:
+            return True
+    return False

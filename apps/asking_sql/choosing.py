@@ -15,7 +15,10 @@ from .replies import read_passed
 
 SHOWN_ROWS: Final = 10
 """Rows of a result that a test is judged by."""
+SHOWN_CHARACTERS: Final = 8_000
 LONGEST_VALUE: Final = 200
+MOST_COLUMNS: Final = 50
+"""Columns of a row that a prompt has."""
 Tried = Sequence[Mapping[str, Any]]
 
 
@@ -99,8 +102,9 @@ def _shown(last: Sequence[Mapping[str, Any]]) -> str:
     pieces = []
     for number, turn in enumerate(last, 1):
         result = turn["result"]
-        rows = "\n".join(map(row_text, result["rows"][:SHOWN_ROWS])) or "(no rows)"
-        more = "\n..." if len(result["rows"]) > SHOWN_ROWS or result["truncated"] else ""
+        listed = rows_within(result["rows"][:SHOWN_ROWS], SHOWN_CHARACTERS)
+        rows = "\n".join(listed) or "(no rows)"
+        more = "\n..." if len(result["rows"]) > len(listed) or result["truncated"] else ""
         pieces.append(
             f"Statement {number}:\n{turn['sql']}\nIts rows, {row_text(result['columns'])}:\n"
             f"{rows}{more}"
@@ -108,8 +112,20 @@ def _shown(last: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(pieces)
 
 
+def rows_within(rows: Sequence[Sequence[Any]], most: int) -> list[str]:
+    """Rows as a prompt has them, the first one and as many more as have `most` characters."""
+    listed: list[str] = []
+    for row in rows:
+        most -= len(text := row_text(row))
+        if listed and most < 0:
+            break
+        listed.append(text)
+    return listed
+
+
 def row_text(row: Sequence[Any]) -> str:
-    """A row as a prompt has it: JSON, with long values cut."""
+    """A row as a prompt has it: JSON, with long values cut, and "..." for further columns."""
+    more = ["..."] if len(row) > MOST_COLUMNS else []
     return json.dumps(
         [
             f"{value[: LONGEST_VALUE - 1]}…"
@@ -117,7 +133,7 @@ def row_text(row: Sequence[Any]) -> str:
             else value
             if isinstance(value, (str, int, float, bool, type(None)))
             else json.dumps(value, ensure_ascii=False, default=str)[:LONGEST_VALUE]
-            for value in row
+            for value in [*row[:MOST_COLUMNS], *more]
         ],
         ensure_ascii=False,
         default=str,

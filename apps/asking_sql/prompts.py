@@ -26,7 +26,7 @@ SELECT ...
 
 Rules:
 - One SELECT in the dialect named below, which only reads. Use the tables and columns listed below \
-and no others, spelled as they stand there.
+and no others, spelled as they stand there, with their quotes.
 - Compare texts with values as the database has them; they are listed below where they are known.
 - Give the columns that were asked for and no others.
 - If these tables cannot answer the question, write no SQL. Reply instead with two lines:

@@ -7,7 +7,15 @@ from typing import Any, Final
 
 LONGEST: Final = 400
 """Characters of a sentence that is shown."""
-_BLOCK: Final = re.compile(r"```[ \t]*(?:\w+)?[ \t]*\n?(.*?)(?:```|\Z)", re.DOTALL)
+_BLOCK: Final = re.compile(
+    r"```[ \t]*(?:\w+[ \t]*\n|(?:sql\w*|postgres\w*|duckdb)\b)?(.*?)(?:```|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+"""A word after the fence is a language if it stands alone or is one of SQL's."""
+_STATEMENT: Final = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:\(|(?:SELECT|WITH|VALUES|FROM|PIVOT)\b)",
+    re.DOTALL | re.IGNORECASE,
+)
 _BARE: Final = re.compile(
     r"^\s*((?:SELECT|WITH|VALUES)\b.*)\Z", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
@@ -24,11 +32,13 @@ def read_reply(written: str) -> dict[str, Any]:
     text = _THOUGHTS.sub("", written or "")
     explained = _EXPLAINED.search(text)
     blocks = [found[1].strip() for found in _BLOCK.finditer(text) if found[1].strip()]
-    bare = _BARE.search(text) if not blocks else None
-    sql = blocks[-1] if blocks else bare[1].strip() if bare else ""
+    statements = [block for block in blocks if _STATEMENT.match(block)]
+    cannot = _UNANSWERABLE.search(text)
+    bare = _BARE.search(text) if not blocks and not cannot else None
+    sql = (statements or blocks or [""])[-1] if not bare else bare[1].strip()
     sql = sql.rstrip(";").strip()
     missing = instead = ""
-    if (cannot := _UNANSWERABLE.search(text)) and not sql:
+    if cannot and not sql:
         missing = _line(cannot[1]) or "the tables do not say it"
         nearest = _INSTEAD.search(text)
         instead = _line(nearest[1]) if nearest else ""

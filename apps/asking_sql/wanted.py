@@ -23,11 +23,20 @@ _BLOCK: Final = re.compile(r"```(?:sql)?\s*\n(.*?)```", re.DOTALL | re.IGNORECAS
 _FOLLOWS: Final = re.compile(
     r"^\W*(?:and|but|or|also|only|instead|now|then|what about|how about|same|sort|order|group|"
     r"und|aber|nur|jetzt|et|mais|seulement|y|pero|solo)\b"
-    r"|\b(?:it|its|they|them|their|theirs|that|those|these|this one|that one|the same|of which|"
-    r"he|she|him|her|his|there|ones|previous|above|before that|instead|"
-    r"davon|diese[rnms]?|dieselben|ihnen|ceux|celles|eux|esos|esas|ellos|ellas)\b",
+    # A possessive after "and" belongs to what stands before that.
+    r"|(?<!\band )(?<!\bwith )\b(?:their|its)\b"
+    r"|\b(?:it|they|them|theirs|these|this one|that one|the same|of which|ones|the above|instead|"
+    r"davon|diese[rnms]?|dieselben|ihnen|ceux|celles|eux|esos|esas|ellos|ellas|"
+    r"(?:the )?previous (?:one|question|answer|query|result)s?|before that)\b"
+    # "boats that are longer" and "are there boats" refer to nothing before.
+    r"|\b(?:of|in|for|from|about|show|is|was|does|did) (?:that|those)\b"
+    r"(?! (?:who|whose|that|which|with|are|is)\b)"
+    r"|^(?:\W*\w+){0,5}\W+(?:he|she|him|his|her)\b"
+    r"|它|他们|她们|这些|那些|其中|それ|これら|そのうち",
     re.IGNORECASE,
 )
+_UNSPACED: Final = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff]")
+"""Letters of writing without blanks, of which a word has about two."""
 _YES: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -40,7 +49,7 @@ def begin(
     history: Any = None,
 ) -> dict[str, Any]:
     """`wanted`: what was asked, in one form. search_text: what tables and values are looked for
-    by. own_sql: the caller's own statement ("": none)."""
+    by. own_sql: the caller's own statement ("": none). keeps: whether it is kept as an example."""
     if run not in RUNS:
         raise TeolaError(f"run must be one of {', '.join(RUNS)}, not {run[:40]!r}")
     if len(question) > LONGEST_QUESTION:
@@ -63,7 +72,7 @@ def begin(
         "began": time.monotonic(),
     }
     search = "\n".join([*(turn["question"] for turn in earlier), wanted["question"]])
-    return {"wanted": wanted, "search_text": search, "own_sql": own}
+    return {"wanted": wanted, "search_text": search, "own_sql": own, "keeps": keeps}
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -78,7 +87,8 @@ def _flag(name: str, value: Any) -> bool:
 def stands_alone(question: str) -> bool:
     """Whether a question means something without those before it. Only words decide: a question
     that refers to nothing is never mixed with what was asked before."""
-    if len(question.split()) <= FEW_WORDS:
+    unspaced = len(_UNSPACED.findall(question)) // 2
+    if len(question.split()) + unspaced <= FEW_WORDS:
         return False
     return _FOLLOWS.search(question) is None
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +25,7 @@ from time import monotonic
 from typing import Any, Final
 
 from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_wanted
-from teola.errors import EngineError, EngineUnavailable, InputError, ToolError
+from teola.errors import LONGEST_NAME, EngineError, EngineUnavailable, InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.dialects import dialect_named
 from teola.sql.hints import NO_HINTS, SqlHints, read_hints
@@ -34,11 +36,12 @@ from teola.sql.select_only import select_only
 from teola.sql.sql_children import children, mentioned
 from teola.sql.sql_rows import LookupLimits
 from teola.sql.sql_schema import Schema
-from teola.sql.sql_tables import SqlTable, as_json, from_json, schema_of
+from teola.sql.sql_tables import SqlTable, as_json, from_json, rounded, schema_of
 from teola.sql.statement_facts import facts_of
-from teola.sql.stopped import StatementStopped
+from teola.sql.stopped import StatementStopped, Wanted
 
-from .value_index import FoundValue, ValueIndex
+from .indexed_values import IndexedValues
+from .value_index import FoundValue
 
 DEFAULT: Final = LookupLimits()
 READING: Final = LookupLimits(100_001, 20.0, 2**20, 64 * 2**20)
@@ -50,8 +53,8 @@ AGAIN_S: Final = 5.0
 FRESH_S: Final = 60.0
 """After which tables are read again, where they are asked for."""
 MAIN: Final = {"sqlite": "", "duckdb": "", "postgres": "public"}
-INDEXED_S: Final = 1.0
-"""That a first question waits for the index of values; a large one is made in the background."""
+WAITED_S: Final = 1.0
+"""That a question waits for tables that are read again; then it takes those that are known."""
 NEAR_VALUES: Final = 3
 """Values told for a text that a statement without rows looks for."""
 MOST_LINKERS: Final = 8
@@ -121,10 +124,11 @@ class SqlDatabase:
         self._address: SqlAddress | None = None
         self._tables: tuple[SqlTable, ...] = ()
         self._schema = Schema.of([])
-        self._read_at = 0.0
+        self._read_at, self._epoch = 0.0, 0
         self._linkers: dict[object, Linker] = {}
-        self._index: ValueIndex | None = None
-        self._building: threading.Thread | None = None
+        self._sampled = not self._set_local
+        self._index: IndexedValues | None = None
+        self._reading: Future[None] | None = None
         self._closed = threading.Event()
         self._lock = threading.Lock()
 
@@ -153,6 +157,7 @@ class SqlDatabase:
                     retryable=False,
                 )
         self._closed.clear()
+        self._tables, self._schema, self._index = (), Schema.of([]), None
         try:
             self._address = SqlAddress.of(where)
             if self._dialect not in (None, self._address.dialect):
@@ -164,23 +169,35 @@ class SqlDatabase:
             # Its words are known before the first question.
             self._linker(self._hints_file).link("tables")
         except ToolError as error:
-            said = str(error)
-            if self._secret is not None and self._path is None:  # may be a DSN with a password
+            said = self._said(error)
+            if self._secret is not None and not where.startswith(SERVERS):
                 said = (
                     f"what {self._secret} says cannot be opened: write a path, or "
                     "postgresql://USER@HOST/DATABASE"
-                    if not where.startswith(SERVERS)
-                    else said
                 )
             raise EngineUnavailable(
                 f"database {self.spec.name!r}: {said}", retryable=False
             ) from None
 
+    def _said(self, error: Exception) -> str:
+        """What is wrong, without the address if that is a secret: it may have a password."""
+        said = str(error)
+        if self._secret is None or self._address is None:
+            return said
+        where = self._address.where
+        for form in (where, str(Path(where).expanduser().absolute()), where[:LONGEST_NAME]):
+            said = said.replace(form, f"what {self._secret} says")
+        return said
+
     def close(self) -> None:
-        """Stop indexing. Nothing else is open between two statements."""
+        """Stop indexing and reading tables. Nothing else is open between two statements."""
         self._closed.set()
-        if self._building is not None:
-            self._building.join()
+        with self._lock:
+            reading, self._reading = self._reading, None
+        if reading is not None:
+            wait([reading], WAITED_S)
+        if self._index is not None:
+            self._index.close()
 
     def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """See the module. `result` of a query has `columns`, `rows`, `truncated`, `tables` that it
@@ -200,14 +217,13 @@ class SqlDatabase:
             return EngineError(str(error))
         except ToolError as error:
             if not params.tell_errors:
-                return EngineError(str(error))
+                return EngineError(self._said(error))
             limit = error.limit if isinstance(error, StatementStopped) else ""
-            return {"result": {"error": str(error), "limit": limit}}
+            return {"result": {"error": self._said(error), "limit": limit}}
 
     def _result(self, request: Request, params: SqlParams) -> dict[str, Any]:
         if params.work is SqlWork.SCHEMA:
-            if monotonic() - self._read_at > FRESH_S:
-                self._read_tables()
+            self._refresh(FRESH_S, WAITED_S)
             return {"dialect": self._found.dialect, "tables": as_json(self._tables)}
         if params.work is SqlWork.VALUES:
             found = self._find(str(request.inputs["text"]), params.max_rows)
@@ -253,10 +269,9 @@ class SqlDatabase:
         try:
             return select_only(sql, self._found.dialect, self._schema)
         except ToolError as error:
-            unknown = str(error).startswith(("there is no table", "there is no column"))
-            if not unknown or monotonic() - self._read_at < AGAIN_S:
+            if not str(error).startswith(("there is no table", "there is no column")):
                 raise
-        self._read_tables()
+        self._refresh(AGAIN_S)
         return select_only(sql, self._found.dialect, self._schema)
 
     def _plan(self, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
@@ -296,10 +311,9 @@ class SqlDatabase:
     def _linked(self, request: Request) -> dict[str, Any]:
         """See `Linked`; with `database`, what it is called, and `kept`, whether questions may have
         been kept for it in the collection `collection`."""
-        if monotonic() - self._read_at > FRESH_S:
-            self._read_tables()
-        if self._building is not None and self._index is None:
-            self._building.join(INDEXED_S)
+        self._refresh(FRESH_S, WAITED_S)
+        if self._index is not None:
+            self._index.wait()
         asked, chosen = str(request.inputs["text"]), request.inputs.get("chosen") or ()
         linker = self._linker(request.inputs.get("hints") or self._hints_file)
         linked = linker.link(asked, self._find, map(str, chosen))
@@ -333,18 +347,18 @@ class SqlDatabase:
 
     def _linker(self, hints: str | Path | None) -> Linker:
         """Remembered by the tables, and by the file of hints as it is now. Raises InputError."""
-        key: object = (id(self._tables), None)
+        key: object = (self._epoch, None)
         if hints is not None:
             try:
                 state = Path(hints).expanduser().stat()
-                key = (id(self._tables), str(hints), state.st_mtime_ns, state.st_size)
+                key = (self._epoch, str(hints), state.st_mtime_ns, state.st_size)
             except (OSError, ValueError):
-                key = (id(self._tables), str(hints))  # reading it says what is wrong
+                key = (self._epoch, str(hints))  # reading it says what is wrong
         with self._lock:
             found = self._linkers.get(key)
         if found is None:
             read = NO_HINTS if hints is None else self._hints(hints)
-            found = Linker(self._shown(), read)
+            found = Linker(self._shown(), read, dialect_named(self._found.dialect))
             with self._lock:
                 while len(self._linkers) >= MOST_LINKERS:
                     del self._linkers[next(iter(self._linkers))]
@@ -379,77 +393,112 @@ class SqlDatabase:
 
     # --- tables and values ------------------------------------------------------------------------
 
-    def _read_tables(self) -> None:
-        address, limits = self._found, replace(READING, memory_bytes=self._limits.memory_bytes)
+    def _refresh(self, after_s: float, wait_s: float | None = None) -> None:
+        """Read the tables again, if that was not done in the last `after_s` seconds: once for all
+        who ask. wait_s: for how long that is waited for; what is known holds then. Raises
+        ToolError."""
         with self._lock:
-            if address.dialect == "postgres":
-                tables = describe_postgres(
-                    address.where,
-                    limits,
-                    self._private,
-                    trust_role=self._trust_role,
-                    sampled=not self._set_local,
-                )
-            else:
-                answer = children.ask(
-                    "tables",
-                    limits,
-                    dialect=address.dialect,
-                    path=address.where,
-                    private=list(self._private),
-                )
-                tables = from_json(answer["result"])
-            self._read_at = monotonic()
-            if tables == self._tables:
+            if monotonic() - self._read_at <= after_s or self._closed.is_set():
                 return
-            schema = schema_of(tables, self._private, MAIN[address.dialect])
-            self._tables, self._schema = tables, schema
+            if self._reading is None or self._reading.done():
+                self._reading = Future()
+                args = (self._reading,)
+                threading.Thread(target=self._read, args=args, name="tables", daemon=True).start()
+            reading = self._reading
+        with suppress(TimeoutError):
+            reading.result(wait_s)
+
+    def _read(self, reading: Future[None]) -> None:
+        try:
+            self._read_tables()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it raises it
+            reading.set_exception(error)
+        else:
+            reading.set_result(None)
+
+    def _read_tables(self) -> None:
+        """Raises ToolError."""
+        try:
+            tables = self._described(sampled=self._sampled)
+        except StatementStopped:
+            if not self._sampled:
+                raise
+            self._sampled = False  # a view took the whole process with it
+            tables = self._described(sampled=False)
+        with self._lock:
+            schema = schema_of(tables, self._private, MAIN[self._found.dialect])
+            before, self._tables, self._read_at = self._tables, tables, monotonic()
+            if _lasting(tables) == _lasting(before):
+                return
+            if (schema.tables, schema.private) != (self._schema.tables, self._schema.private):
+                self._schema = schema  # of which it is remembered what was checked by it
+            self._epoch += 1
             self._linkers.clear()
-            self._start_indexing()
+            if self._values:
+                if self._index is None:
+                    place = f"{self._found.dialect} {self._found.where} {self._private}"
+                    self._index = IndexedValues(self._folder, place, self._texts)
+                self._index.of(tables)
 
-    def _start_indexing(self) -> None:
-        if not self._values or (self._building is not None and self._building.is_alive()):
-            return
-        self._building = threading.Thread(target=self._build, name="values", daemon=True)
-        self._building.start()
+    def _described(self, *, sampled: bool) -> tuple[SqlTable, ...]:
+        address, limits = self._found, self._reading_limits
+        if address.dialect == "postgres":
+            return describe_postgres(
+                address.where,
+                limits,
+                self._private,
+                trust_role=self._trust_role,
+                sampled=sampled,
+                wanted=self._open,
+            )
+        answer = children.ask(
+            "tables",
+            limits,
+            wanted=self._open,
+            dialect=address.dialect,
+            path=address.where,
+            private=list(self._private),
+            sampled=sampled,
+        )
+        return from_json(answer["result"])
 
-    def _build(self) -> None:
-        """Index the texts of all columns, unless that was done for tables like these."""
-        tables, address = self._tables, self._found
-        shape = repr([(t.name, t.rows, [c.name for c in t.columns]) for t in tables])
-        place = sha256(f"{address.dialect} {address.where} {self._private}".encode()).hexdigest()
-        state = sha256(shape.encode()).hexdigest()
-        folder = self._folder
-        index = ValueIndex(folder / f"{place[:24]}-{state[:16]}.db")
-        if not index.path.exists():
-            index.build(self._texts(tables))
-        if self._closed.is_set():
-            index.path.unlink(missing_ok=True)
-            return
-        for old in folder.glob(f"{place[:24]}-*.db"):
-            if old != index.path:
-                old.unlink(missing_ok=True)
-        self._index = index
+    @property
+    def _reading_limits(self) -> LookupLimits:
+        return replace(READING, memory_bytes=self._limits.memory_bytes)
 
-    def _texts(self, tables: Sequence[SqlTable]) -> Iterator[tuple[str, str, list[str]]]:
+    def _open(self) -> bool:
+        return not self._closed.is_set()
+
+    def _texts(
+        self, tables: Sequence[SqlTable], wanted: Wanted
+    ) -> Iterator[tuple[str, str, list[str]]]:
+        """Texts of each column that may be told. Raises QueryCancelled."""
         for table in tables:
             for column in table.columns:
                 textual = any(word in column.type.lower() for word in TEXTUAL)
                 if not textual or table.note or f"{table.name}.{column.name}" in self._private:
                     continue
-                if self._closed.is_set():
-                    return
                 name = ".".join(f'"{part}"' for part in _parts(table.name, self._found.dialect))
                 quoted = '"' + column.name.replace('"', '""') + '"'
                 sql = f"SELECT DISTINCT {quoted} FROM {name} WHERE {quoted} IS NOT NULL"
                 try:
                     rows = look_up(
-                        self._found, sql, READING, self._schema, trust_role=self._trust_role
+                        self._found,
+                        sql,
+                        self._reading_limits,
+                        self._schema,
+                        trust_role=self._trust_role,
+                        wanted=wanted,
                     )
                 except ToolError:
                     continue  # too much of it, or a view that fails: it is found by nothing
                 if not rows.truncated and len(rows.rows) <= MOST_VALUES:
                     yield table.name, column.name, [str(value) for (value,) in rows.rows]
+
+
+def _lasting(tables: Sequence[SqlTable]) -> list[SqlTable]:
+    """What of tables does not change with each row."""
+    return [replace(table, rows=rounded(table.rows)) for table in tables]
 
 
 def _parts(name: str, dialect: str) -> list[str]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from teola.engine import EngineKind, EngineResult, EngineSpec, Request
@@ -28,6 +29,8 @@ from .sql_database import SqlDatabase
 
 MOST_OPENED: Final = 16
 """Databases by path that are remembered; the one that was asked longest ago is forgotten."""
+AGAIN_S: Final = 5.0
+"""After which a database that could not be opened is tried again."""
 SECRET: Final = "secret:"
 SERVERS: Final = ("postgresql:", "postgres:")
 
@@ -36,11 +39,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Opened:
-    """A database, once it has been started. lock: held while it starts."""
+    """A database, once it has been started. lock: held while it starts. failed: why it could not be
+    started, until `again_at`."""
 
     database: SqlDatabase
     lock: threading.Lock = field(default_factory=threading.Lock)
     started: bool = False
+    failed: str = ""
+    again_at: float = 0.0
+
+    def check(self) -> None:
+        """Raises EngineUnavailable while it is known that it cannot be started."""
+        if monotonic() < self.again_at:
+            raise EngineUnavailable(self.failed, retryable=False)
 
 
 class SqlDatabases:
@@ -118,7 +129,7 @@ class SqlDatabases:
             inputs["hints"] = hints
         keep = inputs.pop("keep", None)
         (result,) = opened.database.execute([request._replace(inputs=inputs)])
-        if keep and isinstance(result, dict) and "error" not in result["result"]:
+        if keep is True and isinstance(result, dict) and "error" not in result["result"]:
             opened.database.note_kept(request.context.tenant)
             result["result"]["collection"] = opened.database.collection
         return result
@@ -200,14 +211,21 @@ class SqlDatabases:
         return SqlDatabase(called, **{"data_dir": self._data_dir, **given})
 
     def _started(self, opened: _Opened) -> None:
-        """Open it, unless it is. Raises EngineUnavailable and InputError; then the next one who
-        asks tries again."""
+        """Open it, unless it is. Raises EngineUnavailable and InputError. Whoever asks after
+        AGAIN_S tries again; until then nobody waits for a server that does not answer."""
         if opened.started:
             return
+        opened.check()
         with opened.lock:
-            if not opened.started:
+            if opened.started:
+                return
+            opened.check()
+            try:
                 opened.database.start()
-                opened.started = True
+            except EngineUnavailable as error:
+                opened.failed, opened.again_at = str(error), monotonic() + AGAIN_S
+                raise
+            opened.started = True
 
 
 def _listed(mine: Mapping[str, object]) -> str:

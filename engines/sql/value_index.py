@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import quote
+from uuid import uuid4
 
 CANDIDATES: Final = 200
 """Texts that are ranked anew."""
@@ -43,8 +45,7 @@ class ValueIndex:
     def build(self, columns: Iterable[tuple[str, str, Iterable[str]]]) -> int:
         """Write it anew, from tables, columns and their texts. How many texts it has."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        growing = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        growing.unlink(missing_ok=True)
+        growing = self.path.with_name(f"{self.path.name}.{uuid4().hex}")
         os.close(os.open(growing, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         count = 0
         try:
@@ -68,16 +69,21 @@ class ValueIndex:
         return count
 
     def find(self, text: str, limit: int) -> list[FoundValue]:
-        """Texts like this one, the most alike first."""
-        asked = " ".join(text.split())[:LONGEST_TEXT].casefold()
+        """Texts like this one, the most alike first; none of a file that is not there."""
+        asked = " ".join(text.replace("\0", " ").split())[:LONGEST_TEXT].casefold()
         wanted = grams(asked)
-        if not asked or not self.path.exists():
+        if not asked:
             return []
-        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as connection:
-            found = [
-                FoundValue(table, column, value, _likeness(asked, wanted, value.casefold()))
-                for value, table, column in _candidates(connection, asked, wanted)
-            ]
+        try:
+            address = f"file:{quote(str(self.path))}?mode=ro"
+            with closing(sqlite3.connect(address, uri=True)) as connection:
+                candidates = _candidates(connection, asked, wanted)
+        except (sqlite3.Error, UnicodeError):  # deleted, or not a text that a database can have
+            return []
+        found = [
+            FoundValue(table, column, value, _likeness(asked, wanted, value.casefold()))
+            for value, table, column in candidates
+        ]
         alike = [one for one in found if one.score >= LEAST]
         return sorted(alike, key=lambda one: (-one.score, len(one.value), one))[:limit]
 

@@ -9,7 +9,7 @@ from teola.learning import Learner
 from teola.profile import Profile
 from teola.runtime.driver import Query
 from teola.runtime.sim import Sim, SimulatedQuery
-from teola.runtime.sim.staged import StagedQuery, staged
+from teola.runtime.sim.staged import StagedQuery, Stages, staged
 from teola.runtime.tuning.replay_case import ReplayCase, tuned
 from teola.runtime.tuning.tuner import Tuner, TunerOptions
 from teola.schedule.events import State, Tuned
@@ -26,7 +26,7 @@ class Tuning:
         self, sim: Sim, profile: Profile, learner: Learner, options: TunerOptions, alpha: float
     ) -> None:
         self.sim, self.profile, self.learner = sim, profile, learner
-        self.tuner, self.alpha = Tuner(options), alpha
+        self.tuner, self.alpha = Tuner(options, so_far=self._so_far), alpha
         self.changes: list[tuple[float, float]] = []
         sim.at(self.tuner.due, self._window)
         self.left = 0
@@ -34,6 +34,10 @@ class Tuning:
     def began(self, id: str, app: str, finish_by_s: float) -> None:
         """A query has arrived."""
         self.tuner.began(id, StagedQuery((), app, self.sim.now, finish_by_s=finish_by_s))
+
+    def _so_far(self, id: str) -> Stages:
+        query = self.sim.queries.get(id)
+        return () if query is None else staged(query.trace)
 
     def ended(self, query: Query, result: SimulatedQuery) -> None:
         """A query has ended."""

@@ -32,6 +32,7 @@ from experiments.text_to_sql.script import Play, plays
 from teola.engine import QueryContext, Request
 from teola.errors import InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
+from teola.sql.dialects import dialect_named
 from teola.sql.linking import Linker
 from teola.sql.lookup import SqlAddress
 from teola.sql.sql_tables import from_json, schema_of
@@ -163,7 +164,8 @@ def _place(name: str, dialect: str, where: str, folder: Path) -> sides.Place:
     execute(SqlWork.LINK, text="anything")  # waits until values are indexed
     tables = from_json(execute(SqlWork.SCHEMA)["tables"])
     schema = schema_of(tables, (), "public" if dialect == "postgres" else "")
-    return sides.Place(options, SqlAddress(dialect, where), schema, Linker(tables), engine._find)
+    linker = Linker(tables, dialect=dialect_named(dialect))
+    return sides.Place(options, SqlAddress(dialect, where), schema, linker, engine._find)
 
 
 @contextmanager

@@ -377,7 +377,9 @@ class Job:
         """When its answer is wanted, on the loop's clock; of a query inside another one, no later
         than that of the one around it."""
         app = self.app
-        found = self.runtime.objectives.of(self.finish_by_s, app.name, app.finish_by_s, plan)
+        found = self.runtime.objectives.of(
+            self.finish_by_s, app.name, app.finish_by_s, plan, self.deadline_s
+        )
         around = inf if self.caller is None else self.caller.query.run.asker.finish_by
         own = inf
         if found is not None and (found.stated or around == inf):

@@ -383,6 +383,12 @@ def fair_to_tenants(
 
 
 def _shared(name: str, config: EngineConfig, weights: Mapping[str, float]) -> EngineConfig:
+    if config.batching == config.routing:
+        raise InputError(
+            f"engine {name!r}: policy {config.batching!r} is order and routing in one and has no "
+            "shares of tenants, which an engine has as soon as there are keys or tenant_weights: "
+            'take batching = "urgency" with routing = "workload_balanced", or leave keys out'
+        )
     if config.batching != "fair":
         inner = {"inner": config.batching, "inner_options": dict(config.batching_options)}
         options = {"by": "tenant", "weights": dict(weights), **inner}

@@ -93,11 +93,20 @@ class Objectives:
         checked_scale(self.scale)
 
     def of(
-        self, stated_s: float | None, app: str, declared_s: float | None, plan: Plan
+        self,
+        stated_s: float | None,
+        app: str,
+        declared_s: float | None,
+        plan: Plan,
+        deadline_s: float = inf,
     ) -> Objective | None:
-        """A query's. stated_s: by itself; declared_s: by its application's author."""
-        for seconds in (stated_s, self.by_app.get(app), declared_s):
+        """A query's. stated_s: by itself; declared_s: by its application's author. deadline_s: when
+        it is given up. Whoever states a later objective for all queries of an application means
+        those that have more time."""
+        if stated_s is not None:
+            return Objective(stated_s, stated=True)
+        for seconds in (self.by_app.get(app), declared_s):
             if seconds is not None:
-                return Objective(seconds, stated=True)
+                return Objective(min(seconds, deadline_s), stated=True)
         expected_s = plan.total_s * self.scale
         return Objective(expected_s, stated=False) if expected_s > 0 else None

@@ -256,6 +256,13 @@ class Runtime:
                 self.memory.recall(name, self.configs[name])
         return self.learner.lessons.over(declared) if self.learner else declared
 
+    def _profile_by_instance(self, name: str) -> Profile:
+        """The same of engine `name`, with each instance as fast as its own calls were."""
+        profile = self.profile_for([name])
+        each = tuple(replace(one, pool=()) for one in self.live.core.queues[name].placing.profiles)
+        whole = replace(profile.engines[name], pool=each, instances=len(each))
+        return replace(profile, engines={**profile.engines, name: whole})
+
     def runs(self, names: Iterable[str]) -> bool:
         """Whether the engines `names` have all been started."""
         tasks = map(self._started.get, names)
@@ -359,8 +366,9 @@ class Runtime:
             {} if config.tuner is True else config.tuner,
             self._tuning,
             self.live.post,
-            lambda: self.profile_for([name]),
+            lambda: self._profile_by_instance(name),
             self.loop.time(),
+            lambda id: query.trace if (query := self.live.queries.get(id)) else None,
         )
         self._tuned.append(tuning)
         self.live.listeners.append(tuning)

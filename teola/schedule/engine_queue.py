@@ -13,6 +13,7 @@ none is left that is up or worth waiting for, what is queued fails. So it does w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from teola.errors import BudgetSpent, EngineError, EngineUnavailable, QueryCancelled
 from teola.learning.observer import Observer
@@ -150,7 +151,11 @@ class EngineQueue:
         if leader is None:
             self.followers.leads(work)
             return False
-        earlier = work.admitted < leader.admitted or work.deadline < leader.deadline
+        earlier = (
+            work.asker.finish_by < leader.asker.finish_by
+            or work.admitted < leader.admitted
+            or work.deadline < leader.deadline
+        )
         if leader.queued and not leader.flying and earlier:
             self.line.remove(leader, now)
             self.placing.left(leader, now)
@@ -164,9 +169,13 @@ class EngineQueue:
         return True
 
     def _promote(self, old: Work, equals: list[Work], now: float) -> None:
-        """The first of these is queued where `old` stood, and the others follow it. It is as old as
-        the oldest of them, and wanted by the earliest deadline."""
-        first, *rest = equals
+        """Of these, the first with the earliest objective is queued where `old` stood, and the
+        others follow it. It is as old as the oldest of them, and wanted by the earliest
+        deadline."""
+        first, *rest = sorted(equals, key=lambda work: work.asker.finish_by)
+        if first is old:  # of which the policy may hold an entry
+            first = replace(old, tries=old.tries + 1, excused=old.excused + 1)
+            self.works[first.run, first.primitive] = first
         first.admitted = min(work.admitted for work in equals)
         first.deadline = min(work.deadline for work in equals)
         first.arrival, first.seq, first.queued = old.arrival, old.seq, True

@@ -17,6 +17,8 @@ from teola.schedule.waiting_line import WaitingLine
 
 LOOKED_AT: Final = 32
 """Works of which one is chosen that can wait."""
+LOOKS_ANYWAY_S: Final = 5 * LOOKS_S
+"""An instance that has had nothing for so long is looked at, whatever the call may lose by it."""
 FEW: Final = 8
 """Works that may be bound anew in one round because an instance has nothing to do."""
 RETRY_BUDGET: Final = 0.1
@@ -136,8 +138,11 @@ class Requeue:
 
     def _look(self, i: int, now: float) -> None:
         """Let a work go to instance `i`, to see whether that is as slow as it was: of the oldest
-        the one that can wait longest."""
-        most = self._instances[i].limits.max_batch
+        the one that can wait longest. It keeps its query's objective even if the instance is as
+        slow as before; where none does, the instance is looked at less often."""
+        instance, slowness = self._instances[i], self._instances.slowness[i]
+        most = instance.limits.max_batch
+        least_s = -inf if now >= instance.sent_at + LOOKS_ANYWAY_S else 0.0
         able = (
             work
             for work in islice(self._works.values(), LOOKED_AT)
@@ -148,10 +153,10 @@ class Requeue:
             and work.avoid != i
             and work.total <= most
             and work.spans == [(0, work.total)]
-            and work.asker.finish_by == inf
             and work.deadline > now + LOOKS_S
+            and _spare_s(work, slowness, now) > least_s
         )
-        old = max(able, key=_can_wait, default=None)
+        old = max(able, key=lambda work: _can_wait(work, slowness, now), default=None)
         if old is None or old.affinity == i:
             return
         self._line.remove(old, now)
@@ -195,6 +200,16 @@ class Requeue:
         self._line.add(work, now)
 
 
-def _can_wait(work: Work) -> tuple[float, float]:
-    """The more, the longer: until when its query runs, and when the work is to begin."""
-    return work.deadline, work.began + work.spec.estimate.latest_s
+def _spare_s(work: Work, slowness: float, now: float) -> float:
+    """Seconds between the end of the query and its objective, if this call takes `slowness` times
+    as long as expected and the rest does not."""
+    estimate = work.spec.estimate
+    takes_s = estimate.rest_s + work.behind_s + (slowness - 1) * estimate.call_s
+    return work.asker.finish_by - now - takes_s
+
+
+def _can_wait(work: Work, slowness: float, now: float) -> tuple[float, float, float]:
+    """The more, the longer: seconds to spare until its objective, until when its query runs, and
+    when the work is to begin."""
+    begins = work.began + work.spec.estimate.latest_s
+    return _spare_s(work, slowness, now), work.deadline, begins

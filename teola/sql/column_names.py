@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from teola.errors import LONGEST_NAME, ToolError
 from teola.sql.dialects.dialect import SqlDialect
+from teola.sql.dialects.postgres import POSTGRES
 from teola.sql.sql_schema import Columns, FoldedTable
 from teola.sql.with_scopes import part_name, visible_parts
+from teola.sql.written_names import name_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -441,6 +443,9 @@ def _renamed(
 
 
 def _meant(name: str, candidates: list[str] | tuple[str, ...]) -> str:
+    for spelled in candidates:
+        if spelled != name and spelled.lower() == name.lower():
+            return f"; write it in quotes: {name_text(spelled, POSTGRES)}"  # others fold it
     near = get_close_matches(name[:LONGEST_NAME], candidates, n=1)
     if near:
         return f"; did you mean {near[0]!r}?"

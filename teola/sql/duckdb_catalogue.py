@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from math import prod
+from threading import Event, Thread
 from typing import Any, Final
 
 from teola.sql.duckdb_reader import opened_duckdb
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import SAMPLED_ROWS, SqlColumn, SqlTable, as_json, samples
+from teola.sql.sql_tables import SAMPLED_ROWS, LookTime, SqlColumn, SqlTable, as_json, samples
 
+AGAIN_S: Final = 0.1
+"""Between interrupts of a statement that goes on."""
 TABLES: Final = """
 SELECT schema_name, table_name, estimated_size, comment, false FROM duckdb_tables()
 WHERE NOT internal AND database_name = current_database()
@@ -30,11 +34,13 @@ FROM duckdb_constraints() WHERE constraint_type IN ('PRIMARY KEY', 'FOREIGN KEY'
 
 
 def describe_duckdb(
-    path: str, limits: LookupLimits, private: Collection[str]
+    path: str, limits: LookupLimits, private: Collection[str], *, sampled: bool = True
 ) -> list[dict[str, Any]]:
-    """Its tables and views, see SqlTable. Raises ToolError."""
+    """Its tables and views, see SqlTable. sampled: whether these are looked into for samples.
+    Raises ToolError."""
     import duckdb
 
+    time = LookTime(limits.seconds, sampled=sampled)
     with opened_duckdb(path, limits) as connection:
         keys: set[tuple[str, str, str]] = set()
         points: dict[tuple[str, str, str], str] = {}
@@ -55,7 +61,9 @@ def describe_duckdb(
             note = ""
             seen: dict[str, tuple[str, ...]] = {}
             try:
-                seen = dict(_sampled(connection, schema, table, shown))
+                with _briefly(connection, time) as there_is_time:
+                    if there_is_time:
+                        seen = dict(_sampled(connection, schema, table, shown))
             except duckdb.OutOfMemoryException:
                 raise
             except duckdb.Error as error:  # a view that fails
@@ -73,6 +81,29 @@ def describe_duckdb(
             )
             tables.append(SqlTable(name, columns_, rows, (comment or "")[:200], view, note))
     return as_json(tables)
+
+
+@contextmanager
+def _briefly(connection: Any, time: LookTime) -> Iterator[bool]:
+    """Leave what takes longer than there is time for a table. Whether there is any."""
+    import duckdb
+
+    left_s, done = time.left_s(), Event()
+
+    def interrupt() -> None:
+        done.wait(left_s)
+        while not done.is_set():
+            connection.interrupt()  # which is lost while a statement is only being read
+            done.wait(AGAIN_S)
+
+    if left_s:
+        Thread(target=interrupt, name="sql-look", daemon=True).start()
+    try:
+        yield left_s > 0
+    except duckdb.InterruptException:
+        pass
+    finally:
+        done.set()
 
 
 def _sampled(

@@ -54,10 +54,12 @@ def tables(
     if request["dialect"] == "duckdb":
         from teola.sql.duckdb_catalogue import describe_duckdb
 
-        return describe_duckdb(request["path"], limits, request["private"])
+        return describe_duckdb(
+            request["path"], limits, request["private"], sampled=request["sampled"]
+        )
     from teola.sql.sqlite_catalogue import describe_sqlite
 
-    return describe_sqlite(request["path"], limits, request["private"])
+    return describe_sqlite(request["path"], limits, request["private"], sampled=request["sampled"])
 
 
 def plan(request: dict[str, Any], limits: LookupLimits, schema: Schema | None) -> dict[str, Any]:

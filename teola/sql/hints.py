@@ -18,6 +18,7 @@ that the filter refuses, is an error with the line and column where it stands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -28,6 +29,7 @@ from teola.errors import InputError, ToolError
 from teola.sql.dialects import dialect_named
 from teola.sql.select_only import select_only
 from teola.sql.sql_schema import Schema, folded_tables
+from teola.sql.written_names import table_name_text
 
 if TYPE_CHECKING:
     from yaml.nodes import Node
@@ -156,9 +158,11 @@ class _Reading:
                     given[key] = self._table(given[key], inner)
             if "sql" not in given:
                 raise self._wrong(f"the metric {name!r} needs `sql`", at)
-            if given.get("table"):
-                quoted = ".".join(f'"{part}"' for part in given["table"].split("."))
-                self._runs(f"SELECT {given['sql']} FROM {quoted}", f"the metric {name!r}", at)
+            tables = [given["table"]] if "table" in given else self._named_in(given["sql"])
+            written = ", ".join(table_name_text(table, self._known) for table in tables)
+            source = f" FROM {written}" if tables else ""
+            what = f"the metric {name!r}" + ("" if tables else " (which names no `table`)")
+            self._runs(f"SELECT {given['sql']}{source}", what, at)
             yield Metric(name, given["sql"], given.get("table", ""), given.get("about", ""))
 
     def _synonyms(self, node: Node, metrics: set[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -175,8 +179,7 @@ class _Reading:
             for side in sides:
                 if "." not in side or side in self._tables:
                     raise self._wrong(f"{side!r} is no table.column", one)
-                self._named(side, one)
-            yield " = ".join(sides)
+            yield " = ".join(self._named(side, one) for side in sides)
 
     def _examples(self, node: Node) -> Iterator[Example]:
         for one in self._items(node):
@@ -218,6 +221,16 @@ class _Reading:
             raise self._unknown("table", name, self.schema.names, at)
         full = self._table(table, at)
         return f"{full}.{self._column(full, column, at)}"
+
+    def _named_in(self, sql: str) -> list[str]:
+        """Tables whose columns a metric names with them, as in berths.depth."""
+        text = self._known.folded(sql)
+        found = (
+            table.name
+            for key, table in self._tables.items()
+            if re.search(rf'(?<![\w.]){re.escape(key)}"?\s*\.', text)
+        )
+        return list(dict.fromkeys(found))
 
     def _runs(self, sql: str, what: str, at: Node) -> None:
         try:

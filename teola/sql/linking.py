@@ -17,10 +17,11 @@ from functools import cached_property
 from math import log
 from typing import Final, Protocol
 
-from teola.sql.dialects.dialect import names
+from teola.sql.dialects.dialect import SqlDialect, names
 from teola.sql.hints import NO_HINTS, Example, SqlHints
-from teola.sql.schema_text import name_text, quoted_text, table_text, tokens_about
+from teola.sql.schema_text import quoted_text, table_text, tokens_about
 from teola.sql.sql_tables import SqlTable
+from teola.sql.written_names import column_name_text, name_text, table_name_text
 
 WHOLE_TOKENS: Final = 4_000
 """A schema up to this length is given whole."""
@@ -87,10 +88,16 @@ class Linked:
 class Linker:
     """Links questions to one schema; make one for a schema and keep it."""
 
-    def __init__(self, tables: Sequence[SqlTable], hints: SqlHints = NO_HINTS) -> None:
+    def __init__(
+        self,
+        tables: Sequence[SqlTable],
+        hints: SqlHints = NO_HINTS,
+        dialect: SqlDialect | None = None,
+    ) -> None:
         self.tables = [table for table in tables if table.columns]
-        self.hints = hints
+        self.hints, self.dialect = hints, dialect
         self._at = {table.name: i for i, table in enumerate(self.tables)}
+        self._plain = {_plain(table.name): i for i, table in enumerate(self.tables)}
         self._texts: dict[int, str] = {}
 
     @cached_property
@@ -106,7 +113,7 @@ class Linker:
 
     def _text(self, i: int) -> str:
         if i not in self._texts:
-            self._texts[i] = table_text(self.tables[i], self.hints.abouts)
+            self._texts[i] = table_text(self.tables[i], self.hints.abouts, self.dialect)
         return self._texts[i]
 
     @cached_property
@@ -177,12 +184,16 @@ class Linker:
             everything = tuple(table.name for table in self.tables)
             return Linked(everything, text, True, (), values, examples)
         ranked = self._ranked(asked, values, examples)
-        named = [self._at[name] for name in dict.fromkeys(chosen) if name in self._at]
+        named = list(dict.fromkeys(i for name in chosen if (i := self._named(name)) is not None))
         kept = self._fitting(named or ranked)
         text = "\n".join(self._text(i) for i in kept)
         offered = tuple(self._offered(i) for i in self._all(ranked)[:MOST_OFFERED])
         given = tuple(self.tables[i].name for i in kept)
         return Linked(given, self._with_hints(text, asked), False, offered, values, examples)
+
+    def _named(self, name: str) -> int | None:
+        """The table that a model means, which it may have written in quotes or in small letters."""
+        return self._at.get(name, self._plain.get(_plain(name)))
 
     def _ranked(
         self, asked: str, values: Sequence[LinkedValue], examples: Sequence[Example]
@@ -247,28 +258,36 @@ class Linker:
 
     def _offered(self, i: int) -> str:
         table = self.tables[i]
-        columns = ", ".join(name_text(column.name) for column in table.columns[:12])
+        columns = ", ".join(name_text(column.name, self.dialect) for column in table.columns[:12])
         more = ", ..." if len(table.columns) > 12 else ""
-        return f"{name_text(table.name)}: {columns}{more}"
+        return f"{table_name_text(table.name, self.dialect)}: {columns}{more}"
 
     def _with_hints(self, text: str, asked: str) -> str:
         """The tables, and what hints say besides: the same for all questions, unless it is long."""
         hints, lines = self.hints, [text]
-        lines += [f"join {join}" for join in hints.joins]
+        lines += [
+            "join " + " = ".join(column_name_text(side, self.dialect) for side in join.split(" = "))
+            for join in hints.joins
+        ]
         told = [
             f"metric {name_text(m.name)}: {' '.join(m.sql.split())}"
-            + (f" of {name_text(m.table)}" if m.table else "")
+            + (f" of {table_name_text(m.table, self.dialect)}" if m.table else "")
             + (f" {quoted_text(m.about)}" if m.about else "")
             for m in hints.metrics
         ]
         told += [
-            f"{name_text(meant)} is also called {', '.join(map(quoted_text, others))}"
+            f"{self._meant_text(meant)} is also called {', '.join(map(quoted_text, others))}"
             for meant, others in hints.synonyms.items()
         ]
         if tokens_about("\n".join(told)) > HINT_TOKENS:
             wanted = set(words(asked)) - STOP
             told = [line for line in told if wanted & set(words(line))]
         return "\n".join([*lines, *told])
+
+    def _meant_text(self, meant: str) -> str:
+        """What a synonym stands for: a table, a column of one, or a metric."""
+        write = table_name_text if meant in self._at else column_name_text
+        return write(meant, self.dialect)
 
     def _values(self, asked: str, find: FindsValues) -> Iterator[LinkedValue]:
         seen: dict[tuple[str, str, str], None] = {}
@@ -280,6 +299,10 @@ class Linker:
                 if (score >= ALIKE or within) and key not in seen and len(seen) < MOST_VALUES:
                     seen[key] = None
                     yield LinkedValue(phrase, table, column, value)
+
+
+def _plain(name: str) -> str:
+    return name.replace('"', "").casefold()
 
 
 def words(text: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
@@ -9,7 +10,15 @@ from typing import Any, Final
 from teola.errors import ToolError
 from teola.sql.postgres_reader import opened_postgres
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import LONGEST_SAMPLE, SAMPLED_ROWS, SqlColumn, SqlTable, samples
+from teola.sql.sql_tables import (
+    LONGEST_SAMPLE,
+    SAMPLED_ROWS,
+    LookTime,
+    SqlColumn,
+    SqlTable,
+    samples,
+)
+from teola.sql.stopped import Wanted
 
 TABLES: Final = """
 SELECT c.oid, n.nspname, c.relname, c.reltuples::bigint, c.relkind IN ('v', 'm'),
@@ -48,10 +57,12 @@ def describe_postgres(
     *,
     trust_role: bool = False,
     sampled: bool = True,
+    wanted: Wanted | None = None,
 ) -> tuple[SqlTable, ...]:
-    """What the role may read. sampled: whether a few rows of each table are looked at. Raises
-    ToolError."""
-    with opened_postgres(dsn, limits, trust_role=trust_role) as reading:
+    """What the role may read. sampled: whether a few rows of each table are looked at. wanted: see
+    `read_postgres`. Raises ToolError, and QueryCancelled where nobody waits."""
+    time = LookTime(limits.seconds, sampled=sampled)
+    with opened_postgres(dsn, limits, trust_role=trust_role, wanted=wanted) as reading:
         listed = reading.execute(TABLES).fetchall()
         ids = [row[0] for row in listed]
         columns: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
@@ -66,10 +77,9 @@ def describe_postgres(
             shown = [c for c, *_ in columns[id] if f"{name}.{c}" not in private]
             seen: dict[str, tuple[str, ...]] = {}
             note = ""
-            if sampled and shown:
+            if shown and (left_s := time.left_s()):
                 try:
-                    with reading.transaction():
-                        seen = dict(_sampled(reading, schema, table, shown))
+                    seen = _sampled(reading, schema, table, shown, left_s)
                 except _errors() as error:  # a view that fails
                     note = str(error).splitlines()[0]
             tables.append(
@@ -98,13 +108,22 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _sampled(
-    reading: Any, schema: str, table: str, columns: list[str]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
+    reading: Any, schema: str, table: str, columns: list[str], seconds: float
+) -> dict[str, tuple[str, ...]]:
+    """Samples of each column, none of a view that takes longer."""
+    import psycopg
+
     short = ", ".join(f"left({_quoted(column)}::text, {LONGEST_SAMPLE})" for column in columns)
     sql = f"SELECT {short} FROM {_quoted(schema)}.{_quoted(table)} LIMIT {SAMPLED_ROWS}"
-    rows = reading.execute(sql.encode()).fetchall()
-    for column, values in zip(columns, zip(*rows, strict=True), strict=False):
-        yield column, samples(values)
+    rows: list[tuple[Any, ...]] = []
+    with (
+        contextlib.suppress(psycopg.errors.QueryCanceled),
+        reading.transaction(force_rollback=True),
+    ):
+        reading.execute(f"SET LOCAL statement_timeout = {max(1, round(1000 * seconds))}")
+        rows = reading.execute(sql.encode()).fetchall()
+    by_column = zip(columns, zip(*rows, strict=True), strict=False)
+    return {column: samples(values) for column, values in by_column}
 
 
 def plan_postgres(

@@ -35,6 +35,8 @@ SHORT: Final = frozenset(
 )
 """bool, int8, int2, int4, oid, float4, float8, date, time, timestamp, timestamptz, interval,
 timetz, numeric (64 KiB at most), uuid: types whose values need no measure."""
+CONNECT_S: Final = 5.0
+"""That a server may take to answer at all."""
 CUT_S: Final = 0.7
 """After the time of a statement, when the connection to a server that does not answer is cut."""
 ROLE: Final = """
@@ -116,7 +118,7 @@ def opened_postgres(
         f"-c idle_in_transaction_session_timeout={milliseconds + 5_000} "
         "-c default_transaction_read_only=on"
     )
-    wait_s = max(2, int(limits.seconds))
+    wait_s = max(2, int(min(limits.seconds, CONNECT_S)))
     until = monotonic() + limits.seconds
     given_up = threading.Event()
     try:

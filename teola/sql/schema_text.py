@@ -15,7 +15,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from teola.sql.sql_tables import LONGEST_SAMPLE, SqlColumn, SqlTable
+from teola.sql.dialects.dialect import SqlDialect
+from teola.sql.sql_tables import LONGEST_SAMPLE, SqlColumn, SqlTable, rounded
+from teola.sql.written_names import column_name_text, name_text, table_name_text
 
 SHORT_SAMPLE: Final = 60
 """Characters of a sample in a schema; more of them say little."""
@@ -27,37 +29,45 @@ def quoted_text(text: str, most: int = LONGEST_SAMPLE) -> str:
     return json.dumps(text if len(text) <= most else f"{text[: most - 1]}…", ensure_ascii=False)
 
 
-def name_text(name: str) -> str:
-    """A name as a schema shows it: bare where it is a plain word, else as a statement writes it."""
-    parts = name.split(".")
-    if all(part.isidentifier() for part in parts):
-        return name
-    return '"' + " ".join(name.split())[:LONGEST_SAMPLE].replace('"', '""') + '"'
+def schema_text(
+    tables: Iterable[SqlTable],
+    abouts: Mapping[str, str] | None = None,
+    dialect: SqlDialect | None = None,
+) -> str:
+    """All of them. abouts: what hints say of a table or of table.column. dialect: for which names
+    are in quotes where they have to be."""
+    return "\n".join(table_text(table, abouts or {}, dialect) for table in tables)
 
 
-def schema_text(tables: Iterable[SqlTable], abouts: Mapping[str, str] | None = None) -> str:
-    """All of them. abouts: what hints say of a table or of table.column."""
-    return "\n".join(table_text(table, abouts or {}) for table in tables)
-
-
-def table_text(table: SqlTable, abouts: Mapping[str, str]) -> str:
+def table_text(
+    table: SqlTable, abouts: Mapping[str, str], dialect: SqlDialect | None = None
+) -> str:
     """One table, a line for itself and one for each column."""
-    rows = "" if table.rows is None else f" ({table.rows} rows)"
+    rows = _rows(table.rows)
     kind = "view" if table.view else "table"
     about = _about(abouts.get(table.name, ""), table.comment)
-    lines = [f"{kind} {name_text(table.name)}{rows}{about}"]
-    lines += [_column(table.name, column, abouts) for column in table.columns]
+    lines = [f"{kind} {table_name_text(table.name, dialect)}{rows}{about}"]
+    lines += [_column(table.name, column, abouts, dialect) for column in table.columns]
     return "\n".join(lines)
 
 
-def _column(table: str, column: SqlColumn, abouts: Mapping[str, str]) -> str:
+def _rows(rows: int | None) -> str:
+    """By the first digit: a prompt's prefix is to stay the same while a table grows."""
+    if rows is None:
+        return ""
+    return f" ({rows} rows)" if rows < 10 else f" (about {rounded(rows):,} rows)"
+
+
+def _column(
+    table: str, column: SqlColumn, abouts: Mapping[str, str], dialect: SqlDialect | None
+) -> str:
     key = " key" if column.key else ""
-    points = f" -> {name_text(column.references)}" if column.references else ""
+    points = f" -> {column_name_text(column.references, dialect)}" if column.references else ""
     about = _about(abouts.get(f"{table}.{column.name}", ""), column.comment)
     shown = ", ".join(quoted_text(sample, SHORT_SAMPLE) for sample in column.samples)
     such = f" such as {shown}" if shown else ""
     kind = " ".join(column.type.split())[:SHORT_SAMPLE]
-    return f"  {name_text(column.name)} {kind}{key}{points}{about}{such}".rstrip()
+    return f"  {name_text(column.name, dialect)} {kind}{key}{points}{about}{such}".rstrip()
 
 
 def _about(hint: str, comment: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from time import monotonic
 from typing import Any, Final
 
 from teola.errors import InputError
@@ -15,6 +16,9 @@ SAMPLES: Final = 3
 """Of one column."""
 LONGEST_SAMPLE: Final = 200
 """Characters of a sample or a comment: they are untrusted texts, and stand in prompts."""
+LOOKS_S: Final = 0.5
+"""Seconds that looking into one table may take. A view may compute for minutes before it gives its
+first row, and counting a large table reads all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,25 @@ class SqlTable:
     comment: str = ""
     view: bool = False
     note: str = ""
+
+
+def rounded(rows: int | None) -> int | None:
+    """A number of rows by its first digit, which stays while a table lives."""
+    return None if rows is None else int(float(f"{rows:.0e}"))
+
+
+class LookTime:
+    """Time for looking into tables: for all of them half of what reading the catalogue may take, so
+    that slow ones lack samples, and do not make the whole database unreadable. ends: when the
+    catalogue has to be read. sampled: whether there is any time for tables."""
+
+    def __init__(self, seconds: float, *, sampled: bool = True) -> None:
+        self.ends = monotonic() + seconds
+        self._until = self.ends - seconds / 2 if sampled else 0.0
+
+    def left_s(self) -> float:
+        """Seconds for the next table; 0: none are left."""
+        return max(0.0, min(LOOKS_S, self._until - monotonic()))
 
 
 def as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:

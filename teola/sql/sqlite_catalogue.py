@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from math import prod
+from time import monotonic
 from typing import Any, Final
 
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import SAMPLED_ROWS, SqlColumn, SqlTable, as_json, samples
-from teola.sql.sqlite_reader import opened_sqlite, quoted
+from teola.sql.sql_tables import SAMPLED_ROWS, LookTime, SqlColumn, SqlTable, as_json, samples
+from teola.sql.sqlite_reader import STEPS, opened_sqlite, quoted
 
 LISTED: Final = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
 COLUMNS: Final = "SELECT name, type, pk FROM pragma_table_xinfo(?)"
+MOST_COST: Final = 10**18
+"""More rows than anybody reads; their product has no end."""
 KEYS: Final = 'SELECT "from", "table", "to" FROM pragma_foreign_key_list(?)'
 
 
 def describe_sqlite(
-    path: str, limits: LookupLimits, private: Collection[str]
+    path: str, limits: LookupLimits, private: Collection[str], *, sampled: bool = True
 ) -> list[dict[str, Any]]:
-    """Its tables and views, see SqlTable. Raises ToolError."""
+    """Its tables and views, see SqlTable. sampled: whether these are looked into, for samples and
+    counts of rows. Raises ToolError."""
+    time = LookTime(limits.seconds, sampled=sampled)
     with opened_sqlite(path, limits) as connection:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.value_bytes)
         listed = connection.execute(LISTED).fetchall()
         tables = [
-            _table(connection, name, kind == "view", private)
+            _table(connection, name, kind == "view", private, time)
             for name, kind in listed
             if not name.lower().startswith("sqlite_")
         ]
@@ -34,7 +39,11 @@ def describe_sqlite(
 
 
 def _table(
-    connection: sqlite3.Connection, name: str, view: bool, private: Collection[str]
+    connection: sqlite3.Connection,
+    name: str,
+    view: bool,
+    private: Collection[str],
+    time: LookTime,
 ) -> SqlTable:
     try:
         found = connection.execute(COLUMNS, (name,)).fetchall()
@@ -51,21 +60,35 @@ def _table(
     try:
         if shown:
             listed = ", ".join(map(quoted, shown))
-            sql = f"SELECT {listed} FROM {quoted(name)} LIMIT {SAMPLED_ROWS}"
-            for row in connection.execute(sql):
-                for column, value in zip(shown, row, strict=True):
-                    seen[column].append(f"({len(value)} bytes)" if _is_blob(value) else value)
+            with _briefly(connection, time):
+                sql = f"SELECT {listed} FROM {quoted(name)} LIMIT {SAMPLED_ROWS}"
+                for row in connection.execute(sql):
+                    for column, value in zip(shown, row, strict=True):
+                        seen[column].append(f"({len(value)} bytes)" if _is_blob(value) else value)
         if not view:
-            rows = connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0]
+            with _briefly(connection, time):
+                rows = connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0]
     except sqlite3.Error as error:
-        if "interrupted" in str(error):
-            raise
         note = str(error)
     columns = tuple(
         SqlColumn(column, kind, "", bool(key), points.get(column, ""), samples(seen[column]))
         for column, kind, key in found
     )
     return SqlTable(name, columns, rows, view=view, note=note)
+
+
+@contextmanager
+def _briefly(connection: sqlite3.Connection, time: LookTime) -> Iterator[None]:
+    """Leave what takes longer than there is time for a table."""
+    until = monotonic() + time.left_s()
+    connection.set_progress_handler(lambda: monotonic() > until, STEPS)
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "interrupted" not in str(error):
+            raise
+    finally:
+        connection.set_progress_handler(lambda: monotonic() > time.ends, STEPS)
 
 
 def _is_blob(value: Any) -> bool:
@@ -94,7 +117,7 @@ def plan_sqlite(path: str, sql: str, limits: LookupLimits) -> dict[str, Any]:
                     count = connection.execute(counting).fetchone()[0]
                 scans.append(table)
             nests[parent].append(max(1, count))
-    cost = float(sum(prod(counts) for counts in nests.values()))
+    cost = float(min(MOST_COST, sum(prod(counts) for counts in nests.values())))
     return {"rows": None, "cost": cost, "scans": sorted(set(scans))}
 
 

@@ -12,6 +12,7 @@ from teola.sql.constant_bounds import MOST_REPEATED, check_format, check_series,
 from teola.sql.dialects.dialect import NODES, SqlDialect
 from teola.sql.sql_schema import Schema, folded_tables
 from teola.sql.with_scopes import part_name, parts_around, visible_parts
+from teola.sql.written_names import table_name_text
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -130,6 +131,9 @@ class _Checks:
     def _near(self, name: str) -> str:
         assert self.schema is not None
         listed = self.schema.names
+        for spelled, table in self.tables.items():
+            if spelled.lower() == name.lower():
+                return f"; write it in quotes: {table_name_text(table.name, self.dialect)}"
         near = get_close_matches(name[:LONGEST_NAME], self.tables, n=1)
         meant = f"; did you mean {self.tables[near[0]].name!r}?" if near else ""
         if len(listed) > MOST_LISTED:

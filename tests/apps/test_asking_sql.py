@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from teola.errors import TeolaError
-from teola_apps.asking_sql.answering import foreign_numbers
+from teola import Write
+from teola.errors import TemplateError, TeolaError
+from teola_apps.asking_sql.answering import facts, foreign_numbers
 from teola_apps.asking_sql.charts import chart_of
-from teola_apps.asking_sql.choosing import rows_as_set
+from teola_apps.asking_sql.choosing import _shown, rows_as_set
 from teola_apps.asking_sql.replies import read_doubt, read_names, read_passed, read_reply
 from teola_apps.asking_sql.wanted import begin, stands_alone, turns_of
 
@@ -24,6 +25,18 @@ from teola_apps.asking_sql.wanted import begin, stands_alone, turns_of
         ("Sort them by length, the longest first", False),
         ("Only in June", False),
         ("Und welche davon liegen in Sund am Kai?", False),
+        ("Which ports have boats that are longer than 10 m?", True),
+        ("How many boats are there in the whole harbour?", True),
+        ("Which customers paid above the average of all orders?", True),
+        ("List the customers and their orders of last year", True),
+        ("How much more was sold than in the previous year?", True),
+        ("How many of those have a berth in Sund?", False),
+        ("What is the average of their lengths in metres?", False),
+        ("How much did she pay in June of last year?", False),
+        ("Show that by month for the last three years", False),
+        ("港に停泊している船のうち長さが十メートルを超えるものは何隻ですか", True),
+        ("那些船在哪里停泊并且有多长", False),
+        ("多少?", False),
     ],
 )
 def test_a_question_that_refers_to_nothing_stands_alone(question: str, alone: bool) -> None:
@@ -57,6 +70,45 @@ def test_replies() -> None:
     assert read_names("1. boats\n- `berths`: depth\n\nboats") == ["boats", "berths"]
     assert read_passed("2 and 1, not 7", 2) == [1, 2]
     assert read_passed("none", 2) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "sql"),
+    [
+        ("```SELECT max(depth) FROM berths```", "SELECT max(depth) FROM berths"),
+        ("```sql SELECT 1```", "SELECT 1"),
+        ("```PostgreSQL\nSELECT 1\n```", "SELECT 1"),
+        ("```sql\nSELECT 1;\n```\nIt gives\n```\n| 6.5 |\n```", "SELECT 1"),
+        ("```sql\n-- the deepest\n(SELECT 1)\n```", "-- the deepest\n(SELECT 1)"),
+        ("```\n| 6.5 |\n```", "| 6.5 |"),
+        ("Unanswerable: no captains.\nWith these tables only boats can be listed.", ""),
+        ("With pleasure:\nSELECT 1", "With pleasure:\nSELECT 1"),
+    ],
+)
+def test_statements_of_replies(written: str, sql: str) -> None:
+    read = read_reply(written)
+    assert read["sql_text"] == sql
+    assert (read["statement"]["missing"] == "no captains.") is written.startswith("Unanswerable")
+
+
+def test_a_wide_or_long_result_stays_a_prompt() -> None:
+    rows = [[k, *(["x" * 300] * 99)] for k in range(60)]
+    outcome = {"result": {"columns": ["c"] * 100, "rows": rows, "truncated": False}}
+    text = facts(outcome)
+    assert len(text) < 24_000 + 2 * 50 * 210
+    assert text.splitlines()[1].startswith("[0, ")
+    assert text.splitlines()[1].endswith('"..."]')
+    assert text.splitlines()[-1] == "(only the first 2 rows; there are more)"
+    assert foreign_numbers("There are 60 in all, 59 of them long.", "", outcome["result"]) == ["59"]
+    cut = {**outcome["result"], "truncated": True}
+    assert foreign_numbers("There are 60.", "", cut) == ["60"]
+    last = {"outcome": "ok", "result": outcome["result"], "sql": "SELECT 1"}
+    assert len(_shown([last, last])) < 2 * (8_000 + 2 * 50 * 210)
+
+
+def test_a_prompts_question_is_one_of_its_parts() -> None:
+    with pytest.raises(TemplateError, match="'asked', which is none of its parts: schema, text"):
+        Write(instruction="Write.", parts={"schema": "", "text": ""}, question="asked")
 
 
 def test_results_agree_as_sets() -> None:
@@ -107,5 +159,5 @@ def test_a_chart_is_chosen_by_types(columns: list[str], rows: list[list[Any]], c
 )
 def test_numbers_stand_in_the_rows_or_the_question(said: str, wrong: list[str]) -> None:
     rows = [[6.5, "2024-05-01"], [1234.5678, "x"], [0.125, None]]
-    result = {"columns": ["n", "when"], "rows": rows}
+    result = {"columns": ["n", "when"], "rows": rows, "truncated": False}
     assert foreign_numbers(said, "How deep were boats in 2024?", result) == wrong

@@ -48,8 +48,9 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ask(path: str) -> Callable[..., tuple[Result, ScriptedModel]]:
+def ask(path: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, ScriptedModel]]:
     """Asks with a model that has these answers, of the harbour if no other database is named."""
+    monkeypatch.setattr("teola_engines.sql.indexed_values.INDEXED_S", 20.0)
 
     def asked(answers: Any, question: str = QUESTION, **more: Any) -> tuple[Result, ScriptedModel]:
         model = ScriptedModel(answers)

@@ -157,8 +157,12 @@ def test_the_prose_says_what_the_report_says() -> None:
     prose = (FOLDER / "README.md").read_text()
     for row in figures.lines(figures.of_bursts(report["rows"])):
         assert f"| {' | '.join(row)} |" in prose
-    for line in figures.told(figures.of_bursts(report["rows"])):
+    bursts = figures.of_bursts(report["rows"])
+    for line in figures.told(bursts):
         assert line in prose
+    for few in ({"ours"}, {"ours", "wb_pq"}, {"rr_fcfs"}):  # as --policies may say
+        lines = figures.told([row for row in bursts if row["policy"] in few])
+        assert bool(lines) is (len(few) > 1)
     settings = report["settings"]
     assert re.search(rf"{settings['runs']:,} runs", prose)
     page = (Path("docs") / "scheduling.md").read_text()

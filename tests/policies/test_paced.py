@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import chain
+from math import ceil
 from time import perf_counter
 
 import pytest
@@ -12,10 +15,10 @@ from teola.policies.pairing import pair
 from teola.policies.routing.paced import Paced, calls_at_once
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import InstanceDown, InstanceUp, Retuned, Tuned
+from teola.schedule.events import Dispatch, InstanceDown, InstanceUp, Retuned, Tuned
 from teola.testing import check_policy
 from tests.planted import catches, edited
-from tests.policies.unequal import call, end, first, queue, sent, submit
+from tests.policies.unequal import call, end, first, queue, sent, submit, window
 
 A100, A6000 = (0.245e-3, 0.022), (0.75e-3, 0.037)
 
@@ -55,7 +58,7 @@ def test_no_instance_is_closed_for_good() -> None:
 @catches(
     "last-promise",
     "the last promise goes first",
-    edited(Paced.key, "work.asker.finish_by,", "-work.asker.finish_by,"),
+    edited(Paced.key, "return finish_by,", "return -finish_by,"),
 )
 def test_promises_go_in_order_and_of_one_query_the_longest_rest() -> None:
     made = paced([A100])
@@ -69,6 +72,70 @@ def test_promises_go_in_order_and_of_one_query_the_longest_rest() -> None:
         order.append(run)
         first(made, run)
     assert order == ["long", "short", "later"]
+
+
+@catches(
+    "newest-rest",
+    "of queries without an objective the one with the longest rest goes first",
+    edited(Paced.key, "work.admitted if finish_by == inf else 0.0", "0.0"),
+)
+def test_without_objectives_the_oldest_query_goes_first() -> None:
+    made = paced([A100])
+    for k, (run, admitted, rest_s) in enumerate((("new", 9.0, 60.0), ("old", 1.0, 2.0))):
+        submit(made, call(run, 3000, 100, seq=k, admitted=admitted, rest_s=rest_s))
+    assert sent(made) == [("old", 0)]
+
+
+@catches(
+    "window-at-once",
+    "a window of rows goes to an instance as one call",
+    edited(Paced._slices, "if work.row_tokens:", "if False:"),
+)
+@catches(
+    "rows-in-the-way",
+    "calls wait behind rows that leave them a place",
+    edited(Paced._head, "after or self._for(", "self._for("),
+)
+def test_rows_are_bounded_like_calls_and_leave_them_places() -> None:
+    made = paced([A100, A6000], budget=10**6)
+    submit(made, call("before", 1000, 100))
+    assert sent(made) == [("before", 0)]
+    submit(made, window("rows", 2000, 1000, seq=1))
+    rounds = [made.dispatch(0.0) for _ in range(4)]
+    rows = Counter[int]()
+    for command in chain(*rounds):
+        if isinstance(command, Dispatch):
+            rows[command.instance] += sum(hi - lo for _, lo, hi in command.slices)
+    bounds = policy_of(made).bounds
+    assert rows == {0: bounds[0] - 1 - ceil(bounds[0] / 8), 1: bounds[1] - ceil(bounds[1] / 8)}
+    submit(made, call("call", 1000, 100, seq=2))
+    assert [run for run, _ in sent(made)] == ["call"]
+
+
+@catches(
+    "no-memory",
+    "a call waits for the memory of one instance beside another that has some",
+    edited(Paced._free_of, "work.missing <= seen.free", "True"),
+)
+def test_a_call_goes_where_there_is_memory_for_it() -> None:
+    made = paced([A100, A6000])
+    submit(made, call("a", 100, 100))
+    assert sent(made) == [("a", 0)]
+    first(made, "a")
+    made.instances.told(0, 500)
+    submit(made, call("b", 1000, 100, seq=1))
+    assert sent(made) == [("b", 1)]
+
+
+def test_one_that_is_to_avoid_an_instance_leaves_it_to_the_next() -> None:
+    made = paced([(0.0, 0.0), (0.0, 0.0)])
+    made.down(InstanceDown("e", 1), 0.0)
+    submit(made, call("failed", 10, 10, avoid=0))
+    submit(made, call("next", 10, 10, seq=1))
+    policy = policy_of(made)
+    slots = made.instances.room(0, 0.0)
+    assert slots is not None
+    assert [one.work.run for one in policy.choose(slots, 0.0)] == ["next"]
 
 
 @catches(

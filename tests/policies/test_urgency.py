@@ -94,6 +94,18 @@ def test_a_query_that_is_late_goes_first_and_one_without_an_objective_last() -> 
 
 
 @catches(
+    "depth-for-seconds",
+    "a call whose times are not known has no budget",
+    edited(Urgency.key, "known = mean_s > 0", "known = rest_s > 0"),
+)
+def test_without_times_the_first_promise_goes_first() -> None:
+    made = queue([(0.0, 0.0)], batching="urgency", sequences=1)
+    submit(made, call("later", 100, finish_by=100.0, rest_s=3.0))
+    submit(made, call("sooner", 100, seq=1, finish_by=10.0, rest_s=1.0))
+    assert sent(made) == [("sooner", 0)]
+
+
+@catches(
     "hope",
     "what cannot be in time goes first all the same",
     edited(Urgency.key, "HOPELESS if hopeless else PROMISED", "PROMISED"),

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from random import Random
 from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from teola.errors import EngineError, InputError, UnknownName
 from teola.policies import routing
 from teola.policies.reason import Because
+from teola.policies.routing.call_seconds import InstanceKinds
 from teola.policies.routing.workload_balanced import WorkloadBalanced
+from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Cause, InstanceDown, InstanceUp
 from tests.planted import catches, edited
-from tests.policies.unequal import call, end, first, queue, sent, submit
+from tests.policies.unequal import call, end, first, queue, sent, submit, window
 
 
 def balanced(speeds: list[tuple[float, float]], **options: object) -> EngineQueue:
@@ -56,6 +60,30 @@ def test_answers_count_as_long_as_they_are_expected_to_be() -> None:
     made = balanced([(0.001, 0.01), (0.002, 0.001)], alpha=1.0)
     assert submit(made, call("short", 100, 1)) == 0
     assert submit(made, call("long", 100, 500)) == 1
+
+
+def test_by_ratio_all_are_given_calls_while_the_first_is_away() -> None:
+    made = balanced([(0.001, 0.0)] * 3, score="ratio")
+    made.down(InstanceDown("e", 0), 0.0)
+    assert {submit(made, call(f"q{k}", 1000, seq=k)) for k in range(4)} == {1, 2}
+
+
+def test_instances_that_are_learned_to_be_about_alike_are_one_kind() -> None:
+    whole = EngineProfile(step=StepTime(0.02, per_token_s=0.001))
+    factors = [1 + k / 100_000 for k in range(1000)] + [3 + k / 100_000 for k in range(1000)]
+    view: Any = SimpleNamespace(profiles=[whole.slowed(factor, whole) for factor in factors])
+    assert len(InstanceKinds(view).profiles) <= 4
+
+
+@catches(
+    "window-is-a-call",
+    "a window of rows counts as one call",
+    edited(WorkloadBalanced.place, "* work.entries(work.total)", ""),
+)
+def test_what_is_ahead_counts_each_row_of_a_window() -> None:
+    made = balanced([(0.001, 0.0)])
+    submit(made, window("rows", 2000, 100))
+    assert policy_of(made).ahead_s == pytest.approx((200.0,))
 
 
 @catches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from teola.graph import Op
@@ -60,8 +61,15 @@ def call(
         estimate=Estimate(rest_s=rest_s),
         expected_output=answer,
     )
-    asker = Asker("t", "app", run, 0.0, finish_by)
+    admitted = more.setdefault("admitted", 0.0)
+    asker = Asker("t", "app", run, admitted, finish_by)
     return Work(spec, run, 0, total, at, seq, asker=asker, spans=[(0, total)], **more)
+
+
+def window(run: str, rows: int, row_tokens: int, *, seq: int = 0) -> Work:
+    """So many rows of a table, which leave room to calls."""
+    one = call(run, rows, 100, seq=seq, row_tokens=row_tokens)
+    return replace(one, spec=replace(one.spec, rows=True, yields=True, cuttable=True, members=()))
 
 
 def submit(made: EngineQueue, work: Work, now: float = 0.0) -> int:

@@ -47,10 +47,18 @@ def test_a_query_says_by_when_it_is_wanted_and_hears_whether_it_was() -> None:
             assert result.to_json()["objective"] == told
 
 
+@catches(
+    "after-the-end",
+    "an application's objective may be after the query's end",
+    edited(Job._finish_by, "plan, self.deadline_s", "plan"),
+)
 def test_the_configuration_goes_before_the_author() -> None:
-    with Runtime(objectives={"plain": 3.0}) as runtime:
-        result = app_of(runtime, finish_by_s=7.0).run(question="Why?")
-        assert result.objective == Objective(3.0, stated=True)
+    with Runtime(objectives={"plain": 30.0}) as runtime:
+        app = app_of(runtime, finish_by_s=7.0)
+        assert app.run(question="Why?").objective == Objective(30.0, stated=True)
+        found = app.run(question="Why?", deadline_s=20.0).objective
+        assert found is not None
+        assert 15.0 < found.by_s <= 20.0
     told = Configuration.model_validate(
         {"objectives": {"plain": 4.0}, "policies": {"slo_scale": 2.0, "learn": False}}
     )

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Any
 
 from teola.errors import EngineAway, EngineBusy
 from teola.graph import Op
 from teola.learning import Learner
+from teola.policies.work import UNKNOWN
 from teola.runtime.driver import queue_of
 from teola.schedule.events import (
     AbortRequest,
@@ -66,7 +68,7 @@ class Server:
 
 class Refusing:
     """Calls come, are sent, refused or answered. ok, failed: of those that ended; waits: what the
-    queue told."""
+    queue told; objective_s: until when each is wanted, from when it comes."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class Refusing:
         """Seconds from being asked to the end, of those that ended."""
         self.servers = servers
         self.on_end: Callable[[], Any] | None = None
+        self.objective_s, self.estimate = inf, UNKNOWN
         self.now = 0.0
         self.ok: list[tuple[float, int]] = []
         self.failed: list[tuple[float, Cause]] = []
@@ -113,6 +116,8 @@ class Refusing:
                 retries=2,
                 members=members,
                 total=self.tokens,
+                finish_by=self.now + self.objective_s,
+                estimate=self.estimate,
             ),
             self.now,
         )

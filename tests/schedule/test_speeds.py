@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from teola.graph import Op
@@ -9,7 +11,7 @@ from teola.learning import Learner
 from teola.policies.work import Estimate
 from teola.schedule.events import Dispatch
 from teola.schedule.instances import LOOKS_S, Instances
-from teola.schedule.requeue import Requeue
+from teola.schedule.requeue import LOOKS_ANYWAY_S, Requeue
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.refusing import Refusing, Server
@@ -55,10 +57,11 @@ def test_work_goes_by_speed_where_all_places_are_taken(router: str) -> None:
     assert fast / slow == pytest.approx(3.0, rel=0.2)
 
 
-def recovers(router: str) -> None:
+def recovers(router: str, objective_s: float = inf) -> None:
     """One that is slow is looked at now and then, and gets its share back when it recovers."""
     slow = Server(call_s=4.0)
     world = loop(2, Server(call_s=0.4), slow, router=router)
+    world.objective_s, world.estimate = objective_s, Estimate(rest_s=0.4, call_s=0.4)
     world.run(until=20.0)
     before = slow.calls
     world.run(until=20.0 + 2 * LOOKS_S)
@@ -85,6 +88,27 @@ def test_one_that_recovers_gets_its_share_back(router: str) -> None:
 )
 def test_one_that_recovers_is_found_out() -> None:
     recovers("least_loaded")
+
+
+@catches(
+    "promised-never-look",
+    "no call of a query that has an objective looks whether a slow instance has recovered",
+    edited("teola.schedule.requeue:_spare_s", "return work.asker", "return -inf * work.asker"),
+)
+def test_what_has_an_objective_looks_too_if_it_keeps_it() -> None:
+    recovers("least_loaded", objective_s=20.0)
+
+
+def test_where_no_objective_would_be_kept_it_is_looked_at_less_often() -> None:
+    slow = Server(call_s=4.0)
+    world = loop(2, Server(call_s=0.4), slow)
+    world.objective_s, world.estimate = 2.0, Estimate(rest_s=0.4, call_s=0.4)
+    world.run(until=20.0)
+    before = slow.calls
+    world.run(until=10.0 + LOOKS_ANYWAY_S)
+    assert slow.calls == before
+    world.run(until=30.0 + LOOKS_ANYWAY_S)
+    assert slow.calls == before + 1
 
 
 @catches(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from time import process_time
 
 import pytest
 
-from teola.errors import InputError
+from teola.errors import InputError, ToolError
+from teola.sql.dialects.duckdb import DUCKDB
+from teola.sql.dialects.postgres import POSTGRES
 from teola.sql.hints import Example, parse_hints
 from teola.sql.linking import MOST_TABLES, WHOLE_TOKENS, Linker, alike, phrases
 from teola.sql.schema_text import schema_text, tokens_about
+from teola.sql.select_only import select_only
 from teola.sql.sql_schema import Schema
-from teola.sql.sql_tables import SqlColumn, SqlTable
+from teola.sql.sql_tables import SqlColumn, SqlTable, schema_of
 from teola.sql.statement_facts import facts_of
 from tests.planted import catches, edited
 
@@ -98,6 +102,62 @@ def test_untrusted_texts_cannot_begin_a_line() -> None:
     assert max(map(len, text.splitlines())) < 500
 
 
+ODD = (
+    SqlTable("Order", (SqlColumn("userId", "int"), SqlColumn("group", "text")), 1),
+    SqlTable("sales.order details", (SqlColumn("größe", "int", references="Order.userId"),), 1),
+    SqlTable("plain", (SqlColumn("id", "int"),), 1),
+)
+
+
+@catches(
+    "names-bare",
+    "names are shown in a spelling that the database folds",
+    edited("teola.sql.written_names:name_text", "and not folds", ""),
+)
+def test_names_are_shown_as_a_statement_has_to_write_them() -> None:
+    text = schema_text(ODD, dialect=POSTGRES)
+    assert re.findall(r"(?m)^(?:table| ) (.*?)(?: \(| int| text)", text) == [
+        '"Order"', '"userId"', '"group"', 'sales."order details"', "größe", "plain", "id",
+    ]  # fmt: skip
+    assert ' größe int -> "Order"."userId"' in text
+    assert "table Order (" in schema_text([ODD[0]], dialect=DUCKDB).replace('"', "")
+    schema = schema_of(ODD, (), "public")
+    for line in (
+        'SELECT "userId", "group" FROM "Order"',
+        'SELECT größe FROM sales."order details"',
+    ):
+        select_only(line, "postgres", schema)
+    linker = Linker([*LARGE, *ODD], dialect=POSTGRES)
+    chosen = ['sales."order details', "order", "PLAIN", "no such"]
+    assert set(linker.link("Which?", chosen=chosen).tables) == {t.name for t in ODD}
+
+
+@catches(
+    "quotes-not-told",
+    "a model is told to write what it has written",
+    edited("teola.sql.column_names:_meant", "spelled.lower() == name.lower()", "False"),
+)
+@catches(
+    "quotes-of-tables-not-told",
+    "a model is told to write the table that it has written",
+    edited("teola.sql.statement_checks:_Checks._near", "spelled.lower() == name.lower()", "False"),
+)
+def test_a_model_is_told_which_names_need_quotes() -> None:
+    schema = schema_of(ODD, (), "public")
+    for sql, told in (
+        ("SELECT 1 FROM Order2", "no table 'order2'"),
+        ("SELECT 1 FROM ORDERS", "no table 'orders'"),
+        ('SELECT 1 FROM "order"', r"""write it in quotes: "Order"$"""),
+        ("SELECT 1 FROM sales.ORDER_DETAILS", "no table"),
+        (
+            'SELECT userId FROM "Order"',
+            r"""no column 'userid' in Order; write it in quotes: "userId"$""",
+        ),
+    ):
+        with pytest.raises(ToolError, match=told):
+            select_only(sql, "postgres", schema)
+
+
 def test_what_a_statement_reads() -> None:
     schema = Schema.of({"boats": ["id", "name"], "berths": ["depth"], "public.boats": ["id"]})
     sql = (
@@ -126,6 +186,8 @@ def test_hints_are_read() -> None:
     assert hints.abouts == {"berths": "where boats lie", "berths.depth": "in metres"}
     assert hints.synonyms == {"berths.depth": ("draught",), "deepest": ("lowest",)}
     assert (hints.metrics[0].table, hints.examples[0].question) == ("berths", "Who")
+    spelled = "joins: [Berths.BOAT_ID = boats.Name]\nmetrics: {m: {sql: max(Berths.depth)}}"
+    assert parse_hints(spelled, "h", "sqlite", SCHEMA).joins == ("berths.boat_id = boats.name",)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +201,8 @@ def test_hints_are_read() -> None:
             "h.yaml:1:11: the metric 'm' does not run",
         ),
         ("metrics: {m: {sql: 'pg_sleep(9)', table: berths}}", "does not run"),
+        ("metrics: {m: {sql: MAX(depth)}}", "'m' .which names no `table`. does not run"),
+        ("metrics: {m: {sql: MAX(berths.deep)}}", "'m' does not run: .* 'deep'"),
         ("joins: [berths.boat = boats.name]", "did you mean 'boat_id'"),
         ("joins: [berths]", "table.column = table.column"),
         (

@@ -59,11 +59,11 @@ class Urgency(Ordered):
     def key(self, work: Work, now: float) -> PolicyKey:
         finish_by = work.asker.finish_by
         if finish_by == inf:
-            return UNPROMISED, work.asker.admitted
+            return UNPROMISED, work.admitted
         mean_s, here_s, least_s = self._seconds(work)
         rest_s = max(mean_s, work.spec.estimate.rest_s + work.behind_s)
         if work.budget_s is None:
-            known = rest_s > 0
+            known = mean_s > 0  # else rest_s is no time
             left_s = finish_by - now
             work.budget_s = budget_s(left_s, mean_s, rest_s) if known else left_s
         hopeless = self.drop_hopeless and mean_s > 0 and finish_by - now < rest_s * least_s / mean_s

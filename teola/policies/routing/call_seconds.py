@@ -9,10 +9,15 @@ one kind, so that a thousand of them cost no more than two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import log
+from typing import Final
 
 from teola.policies.routing.base import EngineView
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
+
+ALIKE: Final = 1.05
+"""Instances that are learned to differ by no more are one kind."""
 
 
 def answer_tokens(work: Work) -> int:
@@ -36,6 +41,11 @@ def step_s(profile: EngineProfile, context: float = 0.0) -> float:
 def call_s(profile: EngineProfile, prompt: float, answer: float) -> float:
     """Seconds of a call that has the instance to itself."""
     return prefill_s(profile, prompt) + answer * step_s(profile, prompt)
+
+
+def _about(slowness: float) -> int:
+    """Equal for instances whose learned slowness differs by a few percent: no two are the same."""
+    return round(log(slowness, ALIKE))
 
 
 class InstanceKinds:
@@ -63,10 +73,11 @@ class InstanceKinds:
         if self._seen and version == self._version and profiles[0] is self._seen[0]:
             return False
         self._seen, self._version = tuple(profiles), version
-        by_times: dict[tuple[StepTime, int], int] = {}
+        by_times: dict[tuple[StepTime | int, int], int] = {}
         self.profiles, self.members, self.of = [], [], []
         for i, profile in enumerate(self._seen):
-            kind = by_times.setdefault((profile.step, profile.max_batch), len(by_times))
+            times = profile.step if profile.slowness is None else _about(profile.slowness)
+            kind = by_times.setdefault((times, profile.max_batch), len(by_times))
             if kind == len(self.profiles):
                 self.profiles.append(profile)
                 self.members.append([])

@@ -21,15 +21,15 @@ instances in order for the work that `choose` will give next (decision 0057).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import compress
-from math import inf
+from math import ceil, inf
 from operator import is_not
 from typing import ClassVar, Final
 
 from teola.errors import InputError
-from teola.policies.ordered import ANYWHERE, KeyEntry, Ordered, PolicyKey
+from teola.policies.ordered import ANYWHERE, FEW, KeyEntry, Ordered, PolicyKey
 from teola.policies.reason import Because
 from teola.policies.routing.base import (
     EngineView,
@@ -40,7 +40,7 @@ from teola.policies.routing.base import (
     RoutingPolicy,
 )
 from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prefill_s, step_s
-from teola.policies.work import Slice, Slots, Work
+from teola.policies.work import Slice, Slots, Taker, Work
 from teola.profile import EngineProfile
 
 LEAST: Final = 0.3
@@ -92,7 +92,9 @@ class Paced(Ordered, RoutingPolicy):
     # --- what waits -------------------------------------------------------------------------
 
     def key(self, work: Work, now: float) -> PolicyKey:
-        return work.asker.finish_by, -work.spec.estimate.rest_s - work.behind_s
+        finish_by = work.asker.finish_by
+        age = work.admitted if finish_by == inf else 0.0
+        return finish_by, age, -work.spec.estimate.rest_s - work.behind_s
 
     def priority(self, work: Work, now: float) -> int:
         """As it is sent in order, the server is to take it in order."""
@@ -123,16 +125,47 @@ class Paced(Ordered, RoutingPolicy):
         seen = self.view.instances(now)[i]
         if self._score_of(i, seen) == inf:
             return []
+        passed: list[tuple[list[KeyEntry], KeyEntry]] = []
+        slices: list[Slice] = []
+        while not slices and len(passed) < FEW:
+            heap = self._head(i, after=bool(passed))
+            if heap is None:
+                break
+            work = heap[0][-1]
+            if work.avoid != i:
+                slices = self._slices(work, slots, seen)
+                if not work.row_tokens:
+                    break
+            passed.append((heap, heappop(heap)))
+        for heap, entry in passed:
+            heappush(heap, entry)
+        return slices
+
+    def _head(self, i: int, *, after: bool) -> list[KeyEntry] | None:
+        """Where the first work stands that may go to instance `i`. after: those for which it was
+        chosen have no place there, and the next may have."""
         heaps = self._lanes[None]
-        here = self._first([heap for heap in (heaps.get(i),) if heap])
-        anywhere = self._first([heap for heap in (heaps.get(ANYWHERE),) if heap])
-        entries = [heap[0] for heap in (here, anywhere) if heap and self._for(heap[0], i)]
-        work = min(entries)[-1] if entries else None
-        if work is None or work.avoid == i:
-            return []
+        best: list[KeyEntry] | None = None
+        for heap in (heaps.get(i), heaps.get(ANYWHERE)):
+            if heap and self._first([heap]) and (after or self._for(heap[0], i)):
+                best = heap if best is None or heap[0] < best[0] else best
+        return best
+
+    def _slices(self, work: Work, slots: Slots, seen: InstanceView) -> list[Slice]:
+        """What of a work is sent now. Of rows only what the bound leaves, less the places that are
+        kept for calls, which may come behind them."""
+        if work.row_tokens:
+            kind = self._kinds.of[slots.instance]  # type: ignore[union-attr]
+            places, bound = slots.entries, self.bounds[kind]
+            kept = slots.kept if work.spec.yields else 0
+            if bound < inf:
+                kept = min(kept, ceil(kept * bound / (places + seen.running)))
+                places = min(places, int(bound) - seen.running)
+            taker = Taker(slots._replace(entries=max(0, places - kept), kept=0))
+            taker.take(work)
+            return taker.slices
         lo, hi = work.spans[0]
-        tokens = hi - lo - work.found
-        if slots.running and seen.free is not None and tokens > seen.free:
+        if slots.running and seen.free is not None and hi - lo - work.found > seen.free:
             return []  # its KV memory has no room
         return [Slice(work, lo, hi)]
 
@@ -170,20 +203,29 @@ class Paced(Ordered, RoutingPolicy):
             self._stand(i, instances[i])
         best = (inf, NOWHERE)
         answer = kinds.answer(work) or self._answer
-        for kind, heap in enumerate(self._heaps):
-            i = self._free_of(kind, heap, loads, work.avoid) if heap else NOWHERE
+        for heap in self._heaps:
+            i = self._free_of(heap, loads, instances, work) if heap else NOWHERE
             if i >= 0:
                 best = min(best, (self._ends_s(i, instances[i], work, answer), i))
         return best[1]
 
-    def _free_of(self, kind: int, heap: list[tuple[float, int]], loads: Loads, avoid: int) -> int:
+    def _free_of(
+        self,
+        heap: list[tuple[float, int]],
+        loads: Loads,
+        instances: Sequence[InstanceView],
+        work: Work,
+    ) -> int:
+        """The first instance of a kind whose KV memory has room for a work."""
         aside: list[tuple[float, int]] = []
         found = NOWHERE
         while heap:
             score, i = heap[0]
+            seen = instances[i]
+            roomy = not seen.running or seen.free is None or work.missing <= seen.free
             if self._score[i] != score:
                 heappop(heap)
-            elif i in loads and i != avoid:
+            elif roomy and i in loads and i != work.avoid:
                 found = i
                 break
             else:

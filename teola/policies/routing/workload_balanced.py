@@ -147,7 +147,7 @@ class WorkloadBalanced(RoutingPolicy):
             if self.explains:
                 ends = {i: self._ahead_s[i] + seconds[k] for i, k in enumerate(kinds.of)}
                 self._why = compared(Because.ENDS, at, "s", ends)
-            self._count(key, at, seconds[kinds.of[at]])
+            self._count(key, at, seconds[kinds.of[at]] * work.entries(work.total))
         return at
 
     def why(self, work: Work, at: int, now: float) -> Reason:
@@ -173,13 +173,14 @@ class WorkloadBalanced(RoutingPolicy):
             weight, ahead_s = (1 - alpha) * beta, self._ahead_s
             return lambda i, own_s: weight / max(ahead_s[i], FLOOR_S) - alpha * own_s
         base_s, given_s = seconds[self._kinds.of[0]], self._given_s
-        if not given_s[0]:
+        first_s = given_s[0] or max(given_s)  # the first one may be away
+        if not first_s:
             return lambda i, own_s: -float(i)
         fastest = min(seconds)
 
         def ratio(i: int, own_s: float) -> float:
             counts = 1.0 if fastest > SLOWER * own_s else 0.5
-            return alpha * base_s / own_s - (1 - alpha) * counts * given_s[i] / given_s[0]
+            return alpha * base_s / own_s - (1 - alpha) * counts * given_s[i] / first_s
 
         return ratio
 

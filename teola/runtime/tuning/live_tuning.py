@@ -20,7 +20,7 @@ from teola.policies.tuning import grid_of
 from teola.profile import Profile
 from teola.runtime.observe.noting import note
 from teola.runtime.observe.trace import Trace
-from teola.runtime.sim.staged import StagedQuery, staged
+from teola.runtime.sim.staged import StagedQuery, Stages, staged
 from teola.runtime.tuning.replay_case import ReplayCase
 from teola.runtime.tuning.tuner import Tuner, TunerOptions
 from teola.runtime.tuning.tuner_process import TunerProcess
@@ -100,7 +100,8 @@ def check_tuner(name: str, config: Tunable) -> None:
 
 
 class LiveTuning:
-    """Of one engine. post: takes events for the core. profile: what is known of the engine now."""
+    """Of one engine. post: takes events for the core. profile: what is known of the engine now,
+    with an entry in its pool for each instance. trace: of a query that runs (None: it does not)."""
 
     def __init__(
         self,
@@ -111,12 +112,18 @@ class LiveTuning:
         post: Callable[[Tuned], None],
         profile: Callable[[], Profile],
         now: float,
+        trace: Callable[[str], Trace | None] = lambda id: None,
     ) -> None:
         where = f"engine {engine!r}"
         self.engine, self._policies = engine, policies
         self.target = Target(policies, options, where)
-        self.tuner = Tuner(tuner_options(options, where), now)
+        self.tuner = Tuner(tuner_options(options, where), now, self._so_far)
+        self._trace = trace
         self._process, self._post, self._profile = process, post, profile
+
+    def _so_far(self, id: str) -> Stages:
+        trace = self._trace(id)
+        return () if trace is None else staged(trace, self.engine)
 
     def began(self, id: str, asker: Asker, now: float) -> None:
         """A query was admitted."""
@@ -160,7 +167,7 @@ class LiveTuning:
             target = self.target
             value = await self._process.tuned(case, target.kind, target.option, target.grid)
             self._post(Tuned(self.engine, target.kind, {target.option: value}))
-        except EngineError as error:
+        except (EngineError, OSError, ValueError) as error:  # of the process, or of its pipe
             told = "engine %(engine)s: %(error_type)s while it was tuned; its policy stays as it is"
             note(
                 log,

@@ -8,7 +8,7 @@ them all, which bounds its memory.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -26,10 +26,13 @@ NOT_COUNTED: Final = 0.25
 
 
 class Recent:
-    """window_s: how long a query is remembered after it came."""
+    """window_s: how long a query is remembered after it came. so_far: the calls of a query that
+    runs, which have ended; by default those that `began` was told."""
 
-    def __init__(self, window_s: float = WINDOW_S) -> None:
-        self.window_s = window_s
+    def __init__(
+        self, window_s: float = WINDOW_S, so_far: Callable[[str], Stages] | None = None
+    ) -> None:
+        self.window_s, self._so_far = window_s, so_far
         self._began: dict[str, StagedQuery] = {}
         """Those that have not ended, in the order in which they came."""
         self._ended: deque[tuple[float, StagedQuery]] = deque()
@@ -39,7 +42,7 @@ class Recent:
         return len(self._began) + len(self._ended)
 
     def began(self, id: str, query: StagedQuery) -> None:
-        """A query was admitted; its stages are those that have ended so far."""
+        """A query was admitted."""
         self._began[id] = query
         if len(self._began) > MOST:
             del self._began[next(iter(self._began))]
@@ -80,30 +83,39 @@ class Recent:
 
     def resampled(self, now: float, seed: int, rate: float | None = None) -> list[StagedQuery]:
         """Queries drawn from all that came in the window, at the rate at which they came: those
-        that have not ended count, too, and go on as others of their application did. rate:
-        another."""
+        that have not ended count, too, and go on as others of their application did that were as
+        long. Of an application of which none has ended, none counts. rate: another."""
         self.forget(now)
         source = Random(f"resampled/{seed}")
         whole = [query for _, query in self._ended]
-        began = [query for query in self._began.values() if query.arrival >= now - self.window_s]
+        apps = {query.app for query in whole}
+        began = [
+            id
+            for id, query in self._began.items()
+            if query.arrival >= now - self.window_s and query.app in apps
+        ]
         if not whole:
             return []
-        came = sorted(query.arrival for query in (*whole, *began))
-        span_s = max(now - came[0], 1e-9)
-        pool = [*whole, *(one for one in (_completed(q, whole, source) for q in began) if one)]
+        pool: list[StagedQuery | str] = [*whole, *began]
+        first = min(query.arrival for query in (*whole, *(self._began[id] for id in began)))
+        span_s = max(now - first, 1e-9)
         at, found = 0.0, []
         for _ in range(DRAWN):
-            at += source.expovariate(rate or len(came) / span_s)
-            found.append(replace(source.choice(pool), arrival=at))
+            at += source.expovariate(rate or len(pool) / span_s)
+            drawn = source.choice(pool)
+            if isinstance(drawn, str):
+                drawn = self._completed(drawn, whole, source)
+            found.append(replace(drawn, arrival=at))
         return found
 
-
-def _completed(
-    query: StagedQuery, whole: Sequence[StagedQuery], source: Random
-) -> StagedQuery | None:
-    """A query that runs, with the rest of one like it. None: there is none like it."""
-    like = [one for one in whole if one.app == query.app]
-    if not like:
-        return None
-    other = source.choice(like)
-    return replace(query, stages=query.stages + other.stages[len(query.stages) :])
+    def _completed(self, id: str, whole: Sequence[StagedQuery], source: Random) -> StagedQuery:
+        """A query that runs, with the rest of one like it. Those that have ended first are short,
+        so it is one of those that are longer than what it has done, if there is any."""
+        query = self._began[id]
+        stages = query.stages if self._so_far is None else self._so_far(id)
+        like = [one for one in whole if one.app == query.app]
+        longer = [one for one in like if len(one.stages) > len(stages)]
+        if not longer and stages:
+            return replace(query, stages=stages)
+        other = source.choice(longer or like)
+        return replace(query, stages=stages + other.stages[len(stages) :])

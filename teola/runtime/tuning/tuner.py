@@ -12,7 +12,7 @@ asked at the end of each window, and names a sample to replay, once at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Literal
@@ -66,12 +66,17 @@ def _is_positive(value: object) -> bool:
 
 
 class Tuner:
-    """now: when it begins. busy: a sample is being replayed; what would trigger another meanwhile
-    is ignored."""
+    """now: when it begins. so_far: see Recent. busy: a sample is being replayed; what would trigger
+    another meanwhile is ignored."""
 
-    def __init__(self, options: TunerOptions | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        options: TunerOptions | None = None,
+        now: float = 0.0,
+        so_far: Callable[[str], Stages] | None = None,
+    ) -> None:
         self.options = options or TunerOptions()
-        self.recent = Recent(max(WINDOW_S, self.options.window_s))
+        self.recent = Recent(max(WINDOW_S, self.options.window_s), so_far)
         self.busy = False
         self._began = self._tuned = now
         self._window = now

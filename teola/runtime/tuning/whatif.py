@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -12,12 +14,15 @@ from statistics import fmean
 from typing import Any, Final, Self
 
 from teola.errors import InputError
+from teola.graph import Role
+from teola.habit import Habit
+from teola.passes.estimate import ANSWER_TOKENS, ROLE_TOKENS
 from teola.policies import batching, routing
 from teola.policies.pairing import pair
 from teola.policies.routing.call_seconds import call_s
 from teola.profile import EngineProfile, Profile, from_json
 from teola.runtime.objectives import checked_scale
-from teola.runtime.sim.staged import ENGINE, StagedQuery
+from teola.runtime.sim.staged import ENGINE, UNNAMED, StagedCall, StagedQuery
 from teola.runtime.tuning.replay_case import ReplayCase, replayed
 
 KINDS: Final = ("batching", "routing")
@@ -106,7 +111,7 @@ class WhatIf:
         options = {kind: self.options.get(kind, {}) for kind in KINDS}
         case = ReplayCase(
             queries,
-            Profile("recorded", {ENGINE: pool}),
+            Profile("recorded", {ENGINE: pool}, habits=habits_of(queries)),
             batching=self.names["batching"],
             routing=self.names["routing"],
             batching_options=options["batching"],
@@ -134,6 +139,25 @@ class WhatIf:
 def _of_engine(query: StagedQuery) -> Any:
     """Its calls, all of one engine."""
     return tuple(tuple(call._replace(engine=ENGINE) for call in stage) for stage in query.stages)
+
+
+def habits_of(queries: Iterable[StagedQuery]) -> dict[tuple[str, str], Habit]:
+    """Mean lengths of calls by application and component: what a server knows of them. Without
+    these every call would be as long as every other to a policy that goes by lengths."""
+    by_component: dict[tuple[str, str], list[StagedCall]] = defaultdict(list)
+    for query in queries:
+        for call in chain(*query.stages):
+            by_component[query.app or UNNAMED, call.component].append(call)
+    planned = ROLE_TOKENS[Role.QUESTION]
+    return {
+        key: Habit(
+            calls=len(calls),
+            prompt=fmean(call.prompt for call in calls) / planned,
+            output=fmean(call.answer for call in calls) / ANSWER_TOKENS,
+            output_p90=_nearest([call.answer for call in calls], 90) / ANSWER_TOKENS,
+        )
+        for key, calls in by_component.items()
+    }
 
 
 def alone_s(query: StagedQuery, pool: EngineProfile) -> float:

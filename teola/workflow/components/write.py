@@ -36,7 +36,8 @@ class WriteConfig(Config):
 
 class Write(Component):
     """`text` from the instruction and `parts`: names that it reads, with the words before each.
-    question: the one of them that is the question; the others are context. ending: the prompt's
+    question: the one of them that is the question, by default `question` if there is one; the
+    others are context. ending: the prompt's
     last words. With `items` it gives a list, of which each item can go on as it is written.
 
         Write(instruction="Translate.\\n", parts={"glossary": "\\nGlossary:\\n", "question": "\\n"})
@@ -52,13 +53,17 @@ class Write(Component):
         name: str | None = None,
         *,
         parts: Mapping[str, str],
-        question: str = "question",
+        question: str | None = None,
         ending: str = "",
         **options: Any,
     ) -> None:
         if not parts or not isinstance(parts, Mapping):
             raise TemplateError('Write: parts must map names, such as {"question": "Question: "}')
-        self.parts, self.question, self.ending = dict(parts), question, ending
+        if question is not None and question not in parts:
+            raise TemplateError(
+                f"Write: question is {question!r}, which is none of its parts: {', '.join(parts)}"
+            )
+        self.parts, self.question, self.ending = dict(parts), question or "question", ending
         self.needs = dict.fromkeys(parts, Kind.ANY)  # type: ignore[misc]
         if options.get("items") is not None:
             self.gives = {"text": Kind.TEXTS}  # type: ignore[misc]

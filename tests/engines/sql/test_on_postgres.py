@@ -15,6 +15,7 @@ from teola.engine import QueryContext, Request
 from teola.errors import EngineUnavailable, QueryCancelled
 from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.lookup import SqlAddress, look_up
+from teola.sql.postgres_catalogue import describe_postgres
 from teola.sql.sql_rows import LookupLimits
 from teola_engines.sql import SqlDatabase
 from teola_engines.vectorstore import EmbeddedPostgres
@@ -32,9 +33,10 @@ STATEMENTS = (
     "CREATE TABLE salaries (pay int)",
     "CREATE SCHEMA yard",
     "CREATE TABLE yard.tools (name text)",
+    "CREATE VIEW a_slow AS SELECT pg_sleep(30)::text AS m",
     "CREATE ROLE visitor LOGIN",
     "GRANT USAGE ON SCHEMA yard TO visitor",
-    "GRANT SELECT ON boats, orders, yard.tools TO visitor",
+    "GRANT SELECT ON boats, orders, yard.tools, a_slow TO visitor",
 )
 
 
@@ -64,7 +66,7 @@ def test_a_server_is_a_database_too(address: str, monkeypatch: pytest.MonkeyPatc
         return answer["result"]  # type: ignore[no-any-return]
 
     tables = {table["name"]: table for table in ask(SqlWork.SCHEMA)["tables"]}  # type: ignore[attr-defined]
-    assert tables.keys() == {"boats", "orders", "yard.tools"}
+    assert tables.keys() == {"a_slow", "boats", "orders", "yard.tools"}
     assert tables["boats"]["comment"] == "all that were ever here"
     assert tables["boats"]["columns"][0]["key"]
     assert tables["orders"]["columns"][1]["references"] == "boats.id"
@@ -82,6 +84,22 @@ def test_a_server_is_a_database_too(address: str, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(EngineUnavailable, match="is a superuser") as refused:
         SqlDatabase(secret="HARBOUR").start()
     assert owner not in str(refused.value)
+
+
+@catches(
+    "slow-view-of-a-server",
+    "a view that is slow makes the whole server unreadable",
+    edited("teola.sql.postgres_catalogue:_sampled", "round(1000 * seconds)", "5000"),
+)
+def test_a_slow_view_lacks_samples_and_others_have_theirs(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("teola.sql.sql_tables.LOOKS_S", 0.1)
+    limits = LookupLimits(seconds=4.0)
+    tables = {table.name: table for table in describe_postgres(address, limits, ())}
+    assert [column.samples for column in tables["a_slow"].columns] == [()]
+    assert not tables["a_slow"].note
+    assert tables["boats"].columns[1].samples == ("Kittiwake", "Petrel")
 
 
 @catches(

@@ -64,6 +64,11 @@ class Asked:
     def __exit__(self, *_: object) -> None:
         self.engine.close()
 
+    def indexed(self) -> None:
+        """Wait for the index of values."""
+        assert self.engine._index is not None
+        self.engine._index.wait(20.0)
+
     def __call__(
         self, work: SqlWork = SqlWork.QUERY, tenant: str = "default", **inputs: str
     ) -> dict[str, Any]:
@@ -138,8 +143,7 @@ def test_a_database_is_its_tenants_own(lite: Path) -> None:
 
 def test_values_are_found_whatever_their_case(path: Path) -> None:
     with Asked(path, private=["boats.email"]) as ask:
-        assert ask.engine._building is not None
-        ask.engine._building.join()
+        ask.indexed()
         found = ask(SqlWork.VALUES, text="KITIWAKE")["values"]
         assert [(one["table"], one["column"], one["value"]) for one in found] == [
             ("boats", "name", "Kittiwake")
@@ -152,13 +156,12 @@ def test_values_are_found_whatever_their_case(path: Path) -> None:
 def test_a_table_that_is_new_is_found(lite: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("teola_engines.sql.sql_database.AGAIN_S", 0.0)
     with Asked(lite) as ask:
-        assert ask.engine._building is not None
-        ask.engine._building.join()
+        ask.indexed()
         with closing(sqlite3.connect(lite)) as connection, connection:
             connection.execute("CREATE TABLE crew (name TEXT)")
             connection.execute("INSERT INTO crew VALUES ('Mara Quist')")
         assert ask(sql="SELECT name FROM crew")["rows"] == [["Mara Quist"]]
-        ask.engine._building.join()
+        ask.indexed()
         assert ask(SqlWork.VALUES, text="mara")["values"][0]["value"] == "Mara Quist"
         assert len(list((lite.parent / "values").iterdir())) == 1
         with closing(sqlite3.connect(lite)) as connection, connection:

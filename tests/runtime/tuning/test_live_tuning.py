@@ -21,6 +21,7 @@ from teola.runtime.tuning.live_tuning import LiveTuning, check_tuner
 from teola.runtime.tuning.tuner_process import TunerProcess
 from teola.schedule.events import Tuned
 from tests.planted import catches, edited
+from tests.policies.unequal import queue
 from tests.runtime.tuning.test_search import came, case, two_speeds
 
 POLICIES: tuple[str, dict[str, object], str, dict[str, object]] = (
@@ -87,6 +88,35 @@ def test_a_better_value_is_posted_and_a_failure_changes_nothing() -> None:
         assert process.asked == 1
         assert not one.tuner.busy
     assert posted == [Tuned("llm", "routing", {"alpha": 0.3})]
+
+
+@catches(
+    "equal-instances",
+    "a replay takes all instances for equal ones, whatever was learned of each",
+    edited(
+        Runtime._profile_by_instance,
+        "replace(profile.engines[name], pool=each,",
+        "replace(profile.engines[name],",
+    ),
+)
+def test_a_replay_knows_how_fast_each_instance_is() -> None:
+    runtime = Runtime({"llm": config(tuner=True)})
+    runtime.live.core.queues["llm"] = queue([(0.001, 0.02), (0.003, 0.06)])
+    engine = runtime._profile_by_instance("llm").engines["llm"]
+    assert [engine.of(i).step.base_s for i in range(engine.instances)] == [0.02, 0.06]
+
+
+def test_what_its_process_cannot_do_ends_nothing() -> None:
+    class Broken(Instead):
+        async def tuned(self, case: object, kind: str, option: str, grid: object) -> float:
+            raise OSError(24, "too many open files")
+
+    one = tuning(Broken(None), [])
+    came(one.tuner, 10, 9.0, 5.0)
+    sample = one.tuner.look(100.0)
+    assert sample is not None
+    asyncio.run(one._tune(sample))
+    assert not one.tuner.busy
 
 
 def test_a_query_that_did_not_end_well_teaches_nothing() -> None:

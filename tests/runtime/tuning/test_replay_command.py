@@ -12,7 +12,9 @@ import pytest
 from teola.cli import call
 from teola.cost import StepTime
 from teola.profile import EngineProfile, Profile, to_json
+from teola.runtime.sim.staged import StagedCall, StagedPlans, StagedQuery
 from teola.runtime.tuning.recorded_queries import read_queries
+from teola.runtime.tuning.whatif import habits_of
 
 STAGES = [[["plan", 300, 20]], [["look", 4000, 100], ["look", 3000, 90]], [["report", 6000, 300]]]
 
@@ -33,6 +35,19 @@ def written(folder: Path, *queries: Any) -> Path:
     path = folder / "calls.jsonl"
     path.write_text("\n".join(map(json.dumps, queries)))
     return path
+
+
+def test_policies_know_how_long_calls_are_on_average() -> None:
+    calls = [StagedCall("plan", 300, 20), StagedCall("plan", 500, 40), StagedCall("look", 3000, 90)]
+    asked = StagedQuery(((calls[0], calls[1]), (calls[2],)), "notes")
+    spec_of = {}
+    plan = StagedPlans(Profile("p", {"llm": EngineProfile()}, habits=habits_of([asked]))).plan(
+        asked
+    )
+    for spec in plan.specs:
+        spec_of.setdefault(spec.component, spec)
+    assert spec_of["plan"].expected_output == 30
+    assert spec_of["look"].expected_output == 90
 
 
 def test_other_policies_are_compared_with_those_that_serve(

@@ -81,16 +81,30 @@ def came(
         told.ended(f"{start}/{k}", query(at).stages, at + takes_s + k % 3)
 
 
-def test_what_runs_counts_and_goes_on_as_others_did() -> None:
-    one = Recent()
+@catches(
+    "survivors",
+    "what runs goes on as the short ones did that have ended",
+    edited(Recent._completed, "source.choice(longer or like)", "source.choice(like)"),
+)
+@catches(
+    "born-anew",
+    "what runs is taken for one that has done nothing",
+    edited(Recent._completed, "self._so_far is None", "True"),
+)
+def test_what_runs_counts_and_goes_on_as_others_did_that_were_as_long() -> None:
+    done = {"runs": (query(0, prompt=7).stages[0],) * 2, "longest": query(0, calls=9).stages}
+    one = Recent(so_far=lambda id: done.get(id, ()))
     came(one, 20, 10.0, 5.0)
-    one.began("runs", StagedQuery((query(0).stages[0],), "app", 195.0))
-    one.began("alien", StagedQuery((), "another", 196.0))
+    one.began("long", replace(query(1.0), stages=()))
+    one.ended("long", query(1.0, calls=4).stages, 199.0)
+    for id, app in (("runs", "app"), ("longest", "app"), ("alien", "another")):
+        one.began(id, StagedQuery((), app, 195.0))
     found = one.resampled(200.0, seed=0)
     assert len(found) == DRAWN
-    assert {query.calls for query in found} == {2}
+    assert {query.calls for query in found} == {2, 4, 9}
+    assert {query.calls for query in found if query.stages[0][0].prompt == 7} == {4}
     span = found[-1].arrival - found[0].arrival
-    assert span == pytest.approx(DRAWN * 200 / 22, rel=0.35)
+    assert span == pytest.approx(DRAWN * 200 / 23, rel=0.35)
     assert found == one.resampled(200.0, seed=0)
 
 
