@@ -55,9 +55,22 @@ def held(queue: EngineQueue) -> set[str]:
     return {run for run, _ in queue.line.held}
 
 
-def owned(queue: EngineQueue, *, now: float = 0.0, tokens: int = 800) -> dict[str, tuple[Any, ...]]:
-    """Two programs that have called twice and are away, with most of an instance each."""
+def taught(queue: EngineQueue, pause_s: float) -> None:
+    """Others have come back after so long."""
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    returns = policy.programs._returns
+    for _ in range(30):
+        returns.back(returns.away("any", 0.0), pause_s)
+
+
+def owned(
+    queue: EngineQueue, *, now: float = 0.0, tokens: int = 800, pause_s: float = 5.0
+) -> dict[str, tuple[Any, ...]]:
+    """Two programs that have called twice and are away, with most of an instance each. pause_s: how
+    long others were."""
     prompts = {name: prompt((name, tokens)) for name in ("p", "q")}
+    taught(queue, pause_s)
     for i, (name, keys) in enumerate(prompts.items()):
         turn(queue, name, keys, now, affinity=i)
         turn(queue, name, (*keys, f"more of {name}"), now + 1)
@@ -124,8 +137,8 @@ def test_a_program_is_waited_for_by_what_it_waits_for_itself() -> None:
     returns, seconds = Returns(60.0), {"person": 1200.0, "tool": 5.0}
     for reason, pause_s in seconds.items():
         for _ in range(60):
-            returns.back(returns.kind("c", reason, None), pause_s)
-    person, tool = (returns.hope_s(returns.kind("c", reason, None)) for reason in seconds)
+            returns.back(returns.away(returns.kind("c", reason, None), 0.0), pause_s)
+    person, tool = (returns.hope_s(returns.kind("c", reason, None), 0.0, 0.0) for reason in seconds)
     assert person == 0.0
     assert 4.0 < tool < 60.0
 
@@ -133,7 +146,7 @@ def test_a_program_is_waited_for_by_what_it_waits_for_itself() -> None:
 @catches(
     "deaf",
     "what a program tells of its pause is not heard",
-    edited(Programs.paused, "program.reason = reason", "pass"),
+    edited(Programs.paused, "program.since, reason", "program.since, ''"),
 )
 def test_what_a_program_tells_of_its_pause_decides_whether_it_keeps_its_room() -> None:
     for reason, room in (("person", True), ("tool", False)):
@@ -144,7 +157,8 @@ def test_what_a_program_tells_of_its_pause_decides_whether_it_keeps_its_room() -
         for told, pause_s in (("person", 1200.0), ("tool", 5.0)):
             for last_s in (None, 1.0):
                 for _ in range(60):
-                    returns.back(returns.kind(("", "c"), told, last_s), pause_s)
+                    kind = returns.kind(("", "c"), told, last_s)
+                    returns.back(returns.away(kind, 0.0), pause_s)
         owned(queue)
         for name in ("p", "q"):
             queue.paused(ProgramPaused("e", name, reason), 1.0)
@@ -154,8 +168,8 @@ def test_what_a_program_tells_of_its_pause_decides_whether_it_keeps_its_room() -
 def test_whoever_never_comes_back_is_not_waited_for() -> None:
     returns = Returns(60.0)
     for _ in range(60):
-        returns.gone("k", 3600.0)
-    assert returns.hope_s("k") == 0.0
+        returns.gone(returns.away("k", 0.0), 3600.0)
+    assert returns.hope_s("k", 30.0, 3600.0) == 0.0
 
 
 @catches(
@@ -165,7 +179,7 @@ def test_whoever_never_comes_back_is_not_waited_for() -> None:
 )
 def test_nothing_is_held_for_longer_than_held_s() -> None:
     queue = routed(held_s=5.0)
-    owned(queue)
+    owned(queue, pause_s=100.0)
     ask(queue, "new", prompt(("new", 300)), 2.0)
     assert queue.placing.routing.wake_at(2.0) == 7.0
     queue.dispatch(6.9)
@@ -223,7 +237,7 @@ def test_what_waits_for_others_is_not_sent_elsewhere() -> None:
 def test_of_those_held_the_shortest_goes_first_unless_one_is_old() -> None:
     for later_s, order in ((1.0, ["short", "long"]), (20.0, ["long", "short"])):
         queue = routed(ageing=0.05)
-        owned(queue)
+        owned(queue, pause_s=100.0)
         ask(queue, "long", prompt(("long", 900)), 2.0)
         ask(queue, "short", prompt(("short", 300)), 2.0 + later_s)
         policy = queue.placing.routing
@@ -465,7 +479,7 @@ def test_what_it_counts_follows_from_what_happened(seed: int) -> None:
 @catches(
     "names-for-ever",
     "whoever names a session once is remembered as long as everybody else",
-    edited(Programs._waited_for, "len(self._since) > MOST_AWAY", "False"),
+    edited(Programs._pauses, "len(self._since) > MOST_AWAY", "False"),
 )
 def test_however_many_sessions_come_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("teola.policies.routing.programs.MOST_AWAY", 50)

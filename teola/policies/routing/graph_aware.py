@@ -129,13 +129,14 @@ class GraphAware(RoutingPolicy):
         at = bound(self.view, work, now)
         if at >= 0 and self.programs.has(work, at):
             return at
+        self.programs.came(work)
         offers = self._costs.offers(work, now)
         if at < 0:
             at = self._choose(work, offers, now)
             if self.explains:
                 self._reason = self._told(at, offers)
         if at >= 0:
-            self.programs.joined(work, at, work.tokens - offers.missing[at], self._answer, now)
+            self.programs.joined(work, at, work.tokens - offers.missing[at], self._answer)
         return at
 
     def why(self, work: Work, at: int, now: float) -> Reason:
@@ -305,7 +306,7 @@ class GraphAware(RoutingPolicy):
             self._led(event.work)
             self.programs.left(event.work, now)
         elif isinstance(event, Paused):
-            self.programs.paused(*event)
+            self.programs.paused(*event, now)
         elif isinstance(event, WentDown):
             self.programs.down(event.instance)
             for followers in self._following.values():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from teola.policies.routing.returns import FORGOTTEN_S, Returns
+from teola.policies.routing.returns import FORGOTTEN_S, Away, Returns
 from teola.policies.work import Work
 
 MOST_AWAY: Final = 50_000
@@ -24,26 +24,33 @@ that have been away longest are forgotten first."""
 @dataclass(slots=True, eq=False)
 class Program:
     """at: the instance of its last call. tokens: of KV that it owns there. common: of its prompts,
-    tokens that were there before it. works: calls that are on their way there; begun: those of them
-    that have given no token. calls: so far.
-    since: when the last one ended (None: none has). reason: why it pauses. until: how long it is
-    waited for. last_s: its last pause. claim: tokens that count on `at`.
+    tokens that were there before it. born: when its first call came. waiting: calls that have come
+    and are held. works: calls that are on their way there; begun: those of them that have given no
+    token. calls: so far.
+    away: its pause, while it has no call. until: how long it is waited for.
+    last_s: its last pause. claim: tokens that count on `at`.
     owner: it has come back, or is waited for."""
 
     name: str
+    born: float
     at: int = -1
     tokens: int = 0
     common: int = 0
+    waiting: set[Hashable] = field(default_factory=set)
     works: set[Hashable] = field(default_factory=set)
     begun: set[Hashable] = field(default_factory=set)
     calls: int = 0
     category: Hashable = None
-    since: float | None = None
-    reason: str = ""
+    away: Away | None = None
     until: float = 0.0
     last_s: float | None = None
     claim: int = 0
     owner: bool = False
+
+    @property
+    def since(self) -> float | None:
+        """When its last call ended, if it has none now."""
+        return None if self.away is None else self.away.since
 
 
 class Programs:
@@ -83,34 +90,49 @@ class Programs:
         program = self._all.get(name)
         return program.tokens if program is not None and program.at == i else 0
 
-    def joined(self, work: Work, i: int, found: int, answer: int, now: float) -> None:
-        """A call goes to instance `i`, which keeps so many tokens of its prompt. answer: as many
-        tokens as it is expected to have."""
+    def came(self, work: Work) -> None:
+        """A call has come, which may be held. Here a pause ends, and not where the call is sent:
+        else what the gate holds would be learned as pauses, and be waited for."""
+        program = self._all.get(work.asker.program)
+        key = work.run, work.primitive
+        if program is None or key in program.works or key in program.waiting:
+            return
+        self._unclaim(program)
+        program.waiting.add(key)
+        program.calls += 1
+        self._back(program, work.arrival)
+        self._claim(program)
+
+    def joined(self, work: Work, i: int, found: int, answer: int) -> None:
+        """A call that has come goes to instance `i`, which keeps so many tokens of its prompt.
+        answer: as many tokens as it is expected to have."""
         program = self._all.get(work.asker.program)
         if program is None:
-            program = self._all[work.asker.program] = Program(work.asker.program, common=found)
+            program = Program(work.asker.program, work.arrival, common=found)
+            self._all[work.asker.program] = program
         key = work.run, work.primitive
         self._unclaim(program)
         if key not in program.works:
+            program.calls += key not in program.waiting
+            program.waiting.discard(key)
             program.works.add(key)
             program.begun.add(key)
-            program.calls += 1
-            self._back(program, now)
         tokens = max(0, work.tokens + answer - program.common)
         tokens = max(program.tokens, tokens) if program.at == i else tokens
         self._owns(program, i, tokens)
         program.category = work.asker.app, work.spec.component
         self._claim(program)
 
-    def _back(self, program: Program, now: float) -> None:
+    def _back(self, program: Program, arrival: float) -> None:
+        if program.away is None:
+            return
         self._since.pop(program.name, None)
-        if program.since is not None and len(program.works) == 1:
-            program.last_s = now - program.since
-            self._returns.back(self._kind(program), program.last_s)
-        program.since = None
-
-    def _kind(self, program: Program) -> Hashable:
-        return self._returns.kind(program.category, program.reason, program.last_s)
+        away, program.away = program.away, None
+        if arrival < away.since:  # tried again
+            self._returns.ended(away)
+            return
+        program.last_s = arrival - away.since
+        self._returns.back(away, program.last_s)
 
     def prefilled(self, work: Work) -> None:
         """A call has given its first token."""
@@ -122,23 +144,26 @@ class Programs:
         """A call has ended, or is not on its way any more. generated: tokens of its answer."""
         program = self._all.get(work.asker.program)
         key = work.run, work.primitive
-        if program is None or key not in program.works:
+        if program is None or (key not in program.works and key not in program.waiting):
             return
         self._unclaim(program)
+        program.waiting.discard(key)
         program.works.discard(key)
         program.begun.discard(key)
         if generated is not None:
             self._owns(program, program.at, max(0, work.tokens + generated - program.common))
-        if not program.works:
-            program.since, program.reason = now, ""
-            self._waited_for(program)
+        if not program.works and not program.waiting:
+            self._pauses(program, now, "", now)
         self._claim(program)
 
-    def _waited_for(self, program: Program) -> None:
-        assert program.since is not None
-        program.until = program.since + self._returns.hope_s(self._kind(program))
-        self._since[program.name] = program.since
-        self._since.move_to_end(program.name)
+    def _pauses(self, program: Program, since: float, reason: str, now: float) -> None:
+        """A program is away since then; reason: what it waits for."""
+        if program.away is not None:
+            self._returns.ended(program.away)
+        kind = self._returns.kind(program.category, reason, program.last_s)
+        program.until = since + self._returns.hope_s(kind, since - program.born, now)
+        program.away = self._returns.away(kind, since)
+        self._since[program.name] = since
         heappush(self._away, (program.until, program.name))
         if len(self._since) > MOST_AWAY:
             oldest, since = next(iter(self._since.items()))
@@ -150,11 +175,13 @@ class Programs:
     def _forget(self, name: str, away_s: float) -> None:
         """Whoever has been away for so long is not back, and nobody will know it if it comes."""
         program = self._all[name]
-        self._returns.gone(self._kind(program), away_s)
+        assert program.away is not None
         self._unclaim(program)
+        self._returns.gone(program.away, away_s)
+        program.away = None
         self._drop(program)
 
-    def paused(self, name: str, reason: str, ended: bool) -> None:
+    def paused(self, name: str, reason: str, ended: bool, now: float) -> None:
         """What a program tells of its pause."""
         program = self._all.get(name)
         if program is None:
@@ -164,14 +191,13 @@ class Programs:
             self._drop(program)
             return
         if program.since is not None:
-            program.reason = reason
-            self._waited_for(program)
+            self._pauses(program, program.since, reason, now)
         self._claim(program)
 
     def lost(self, name: str, tokens: int) -> None:
-        """A program that is away finds no more than that of what it left."""
+        """A program that has come back finds no more than that of what it left."""
         program = self._all.get(name)
-        if program is not None and program.since is not None and tokens < program.claim:
+        if program is not None and not program.works and tokens < program.claim:
             self._unclaim(program)
             self._owns(program, program.at, tokens)
             self._claim(program)
@@ -185,12 +211,14 @@ class Programs:
 
     def expire(self, now: float) -> bool:
         """Give up those who are not waited for any more; whether there was one."""
-        away, changed = self._away, False
-        while away and away[0][0] <= now:
-            until, name = heappop(away)
+        until_when, changed = self._away, False
+        while until_when and until_when[0][0] <= now:
+            until, name = heappop(until_when)
             program = self._all.get(name)
-            if program is not None and program.since is not None and program.until == until:
+            if program is not None and program.away is not None and program.until == until:
                 self._unclaim(program)
+                if not program.away.given_up:
+                    self._returns.give_up(program.away)
                 changed = True
         while self._since and (oldest := next(iter(self._since.items())))[1] <= now - FORGOTTEN_S:
             self._forget(oldest[0], FORGOTTEN_S)
@@ -202,6 +230,8 @@ class Programs:
         return self._away[0][0] if self._away else None
 
     def _drop(self, program: Program) -> None:
+        if program.away is not None:
+            self._returns.ended(program.away)
         self._owns(program, -1, 0)
         self._since.pop(program.name, None)
         del self._all[program.name]
