@@ -1,14 +1,15 @@
 """Who owns which part of the instances' KV memory, and will read it again.
 
 A program (`Asker.program`) owns what its last call left: its KV lies where that ran. It is
-*claimed* while the program has a call there, or is away and to be waited for (`Returns`). What
+*claimed* while the program has a call there, or is away and to be waited for (`Returns`), as far
+as it is still kept. Who has come back and is held claims nothing: it finds hardly anything. What
 others brought first, as a common system prompt, is nobody's.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -28,8 +29,9 @@ class Program:
     and are held. works: calls that are on their way there; begun: those of them that have given no
     token. calls: so far.
     away: its pause, while it has no call. until: how long it is waited for.
-    last_s: its last pause. claim: tokens that count on `at`.
-    owner: it has come back, or is waited for."""
+    last_s: its last pause. claim: tokens that count on `at`. owner: it has come back, or is waited
+    for. keys, blocks: of the prompt whose KV it claims while it is away, and how many of those
+    blocks were kept when one last looked."""
 
     name: str
     born: float
@@ -46,6 +48,8 @@ class Program:
     last_s: float | None = None
     claim: int = 0
     owner: bool = False
+    keys: Sequence[Hashable] = ()
+    blocks: int = 0
 
     @property
     def since(self) -> float | None:
@@ -54,14 +58,23 @@ class Program:
 
 
 class Programs:
-    """The programs of one engine. By instance: claimed, owned, tokens; owners, programs with a
-    claim that have come back, or are waited for."""
+    """The programs of one engine. By instance: claimed, tokens; owners, programs with a claim that
+    have come back, or are waited for; settled, what those claim; away, those of them that have no
+    call, the first that went first. depth: tells how many of a prompt's blocks an instance keeps
+    (`EngineView.depth`)."""
 
-    def __init__(self, instances: int, within_s: float) -> None:
+    def __init__(
+        self,
+        instances: int,
+        depth: Callable[[int, Sequence[Hashable], int], int] | None = None,
+        block_tokens: Sequence[int] = (),
+    ) -> None:
         self.claimed = [0] * instances
         self.owners = [0] * instances
-        self.owned = [0] * instances
-        self._returns = Returns(within_s)
+        self.settled = [0] * instances
+        self.away = [OrderedDict[str, Program]() for _ in range(instances)]
+        self.returns = Returns()
+        self._depth, self._block_tokens = depth, block_tokens
         self._all: dict[str, Program] = {}
         self._away: list[tuple[float, str]] = []
         self._since: OrderedDict[str, float] = OrderedDict()
@@ -84,11 +97,6 @@ class Programs:
         """What a program claims on instance `i`."""
         program = self._all.get(name)
         return program.claim if program is not None and program.at == i else 0
-
-    def owns(self, name: str, i: int) -> int:
-        """Tokens that a program left on instance `i`."""
-        program = self._all.get(name)
-        return program.tokens if program is not None and program.at == i else 0
 
     def came(self, work: Work) -> None:
         """A call has come, which may be held. Here a pause ends, and not where the call is sent:
@@ -119,7 +127,7 @@ class Programs:
             program.begun.add(key)
         tokens = max(0, work.tokens + answer - program.common)
         tokens = max(program.tokens, tokens) if program.at == i else tokens
-        self._owns(program, i, tokens)
+        program.at, program.tokens = i, tokens
         program.category = work.asker.app, work.spec.component
         self._claim(program)
 
@@ -129,10 +137,10 @@ class Programs:
         self._since.pop(program.name, None)
         away, program.away = program.away, None
         if arrival < away.since:  # tried again
-            self._returns.ended(away)
+            self.returns.ended(away)
             return
         program.last_s = arrival - away.since
-        self._returns.back(away, program.last_s)
+        self.returns.back(away, program.last_s)
 
     def prefilled(self, work: Work) -> None:
         """A call has given its first token."""
@@ -151,18 +159,19 @@ class Programs:
         program.works.discard(key)
         program.begun.discard(key)
         if generated is not None:
-            self._owns(program, program.at, max(0, work.tokens + generated - program.common))
+            program.tokens = max(0, work.tokens + generated - program.common)
         if not program.works and not program.waiting:
+            program.keys, program.blocks = work.keys, len(work.keys)
             self._pauses(program, now, "", now)
         self._claim(program)
 
     def _pauses(self, program: Program, since: float, reason: str, now: float) -> None:
         """A program is away since then; reason: what it waits for."""
         if program.away is not None:
-            self._returns.ended(program.away)
-        kind = self._returns.kind(program.category, reason, program.last_s)
-        program.until = since + self._returns.hope_s(kind, since - program.born, now)
-        program.away = self._returns.away(kind, since)
+            self.returns.ended(program.away)
+        kind = self.returns.kind(program.category, reason, program.last_s)
+        program.until = since + self.returns.hope_s(kind, since - program.born, now)
+        program.away = self.returns.away(kind, since)
         self._since[program.name] = since
         heappush(self._away, (program.until, program.name))
         if len(self._since) > MOST_AWAY:
@@ -177,7 +186,7 @@ class Programs:
         program = self._all[name]
         assert program.away is not None
         self._unclaim(program)
-        self._returns.gone(program.away, away_s)
+        self.returns.gone(program.away, away_s)
         program.away = None
         self._drop(program)
 
@@ -194,20 +203,12 @@ class Programs:
             self._pauses(program, program.since, reason, now)
         self._claim(program)
 
-    def lost(self, name: str, tokens: int) -> None:
-        """A program that has come back finds no more than that of what it left."""
-        program = self._all.get(name)
-        if program is not None and not program.works and tokens < program.claim:
-            self._unclaim(program)
-            self._owns(program, program.at, tokens)
-            self._claim(program)
-
     def down(self, i: int) -> None:
         """What instance `i` kept is gone."""
         for program in self._all.values():
             if program.at == i:
                 self._unclaim(program)
-                self._owns(program, -1, 0)
+                program.at, program.tokens = -1, 0
 
     def expire(self, now: float) -> bool:
         """Give up those who are not waited for any more; whether there was one."""
@@ -217,8 +218,9 @@ class Programs:
             program = self._all.get(name)
             if program is not None and program.away is not None and program.until == until:
                 self._unclaim(program)
+                program.keys = ()
                 if not program.away.given_up:
-                    self._returns.give_up(program.away)
+                    self.returns.give_up(program.away)
                 changed = True
         while self._since and (oldest := next(iter(self._since.items())))[1] <= now - FORGOTTEN_S:
             self._forget(oldest[0], FORGOTTEN_S)
@@ -231,27 +233,44 @@ class Programs:
 
     def _drop(self, program: Program) -> None:
         if program.away is not None:
-            self._returns.ended(program.away)
-        self._owns(program, -1, 0)
+            self.returns.ended(program.away)
+        program.at, program.tokens = -1, 0
         self._since.pop(program.name, None)
         del self._all[program.name]
 
-    def _owns(self, program: Program, i: int, tokens: int) -> None:
-        if program.at >= 0:
-            self.owned[program.at] -= program.tokens
-        program.at, program.tokens = i, tokens
-        if i >= 0:
-            self.owned[i] += tokens
-
     def _claim(self, program: Program) -> None:
         away = program.since is not None
-        if program.at < 0 or (away and program.since == program.until):
+        hoped = away and program.since != program.until
+        if program.at < 0 or not (program.works or hoped):
             return
         program.claim, program.owner = program.tokens, away or program.calls > 1
         self.claimed[program.at] += program.claim
         self.owners[program.at] += program.owner
+        self.settled[program.at] += program.owner * program.claim
+        if away:
+            self.away[program.at][program.name] = program
 
     def _unclaim(self, program: Program) -> None:
         self.claimed[program.at] -= program.claim
         self.owners[program.at] -= program.owner
+        self.settled[program.at] -= program.owner * program.claim
         program.claim, program.owner = 0, False
+        if program.at >= 0:
+            self.away[program.at].pop(program.name, None)
+
+    def kept(self, program: Program) -> int:
+        """What a program that is away claims, now that one has looked what is kept of it. O(what
+        has changed since one last looked)."""
+        if self._depth is None or not program.keys:
+            return program.claim
+        blocks = self._depth(program.at, program.keys, program.blocks)
+        if blocks < program.blocks:
+            program.blocks = blocks
+            tokens = max(0, blocks * self._block_tokens[program.at] - program.common)
+            if tokens < program.claim:
+                self._unclaim(program)
+                program.tokens = tokens
+                if tokens:
+                    self._claim(program)
+                    self.away[program.at].move_to_end(program.name, last=False)
+        return program.claim

@@ -3,7 +3,8 @@
 A pause is of a kind: what the last call was, what the program waits for, as far as it told, and the
 magnitude of its pause before this one (who was away for long will be so again). By kind one knows
 how often a program that has been away for so long comes back, for each second that one waits; it is
-waited for while that is at least once in `within_s`.
+waited for while that is at least once in `FORGOTTEN_S`. What waiting for it is worth is for others
+to say (`rate`).
 
 Whoever is away has not come back yet, which is known of it at any time, and counts as that: a
 session that ends in silence teaches as it goes on being silent. As long as too little is known, a
@@ -15,9 +16,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
-from teola.kv.policies.pauses import AGES, FEW, count, magnitude, rates
+from teola.kv.policies.pauses import AGES, FEW, count, guess, magnitude, rates
 
 REFIT: Final = 50
 """Pauses after which what is known is summed up anew; while less is known, a fifth of that."""
@@ -25,6 +27,8 @@ FORGET: Final = 0.99
 """What is left of what was known, each time that so many have been learned."""
 FORGOTTEN_S: Final = 3600.0
 """Who has been away for so long does not come back."""
+ALL: Final = "all"
+"""All kinds together, which are tuples."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,10 +41,9 @@ class Away:
 
 
 class Returns:
-    """Learns by `away`, and what follows it. within_s: see above."""
+    """Learns by `away`, and what follows it."""
 
-    def __init__(self, within_s: float) -> None:
-        self._least = 1.0 / within_s
+    def __init__(self) -> None:
         self._back: dict[Hashable, list[float]] = {}
         self._gone: dict[Hashable, list[float]] = {}
         self._away: dict[Hashable, list[float]] = {}
@@ -106,26 +109,52 @@ class Returns:
 
     def hope_s(self, kind: Hashable, age_s: float, now: float) -> float:
         """How long one who is away is to be waited for. age_s: how long it had been there."""
+        known = self._known_rates(kind, now)
+        if known is None:
+            return age_s
+        least = 1.0 / FORGOTTEN_S
+        return next((age for age, rate in zip(AGES, known, strict=True) if rate < least), AGES[-1])
+
+    def rate(self, kind: Hashable, age_s: float, now: float) -> float:
+        """Returns a second of one who has been away for so long, by waiting as long as is best. As
+        long as too little is known: after as long again."""
+        known = self._known_rates(kind, now)
+        if known is None:
+            return guess(age_s)
+        return known[bisect_right(AGES, max(0.0, age_s)) - 1]
+
+    def changes_at(self, age_s: float) -> float:
+        """The next age at which `rate` is another."""
+        later = bisect_right(AGES, max(0.0, age_s))
+        return AGES[later] if later < len(AGES) else inf
+
+    def _known_rates(self, kind: Hashable, now: float) -> Sequence[float] | None:
         if kind not in self._rates:
             self._rates[kind] = self._fit(kind, now)
         known = self._rates[kind]
         if known is None:
             del self._rates[kind]  # the next one may teach enough
-            return age_s
-        return next(
-            (age for age, rate in zip(AGES, known, strict=True) if rate < self._least), AGES[-1]
-        )
+        return known
 
     def _fit(self, kind: Hashable, now: float) -> Sequence[float] | None:
-        """Returns a second, by age; None: too little is known."""
-        for kinds in ([kind], [*{*self._back, *self._gone, *self._away}]):
-            back, gone = _together(self._back, kinds), _together(self._gone, kinds)
-            given_up = sum(self._given_up.get(one, 0) for one in kinds)
-            if sum(back) + sum(gone) + given_up >= FEW:
-                for one in kinds:
-                    _add(gone, self._away.get(one, ()), now)
-                return rates(back, gone)
-        return None
+        """Returns a second, by age, of a kind that is known by itself, else of all together; None:
+        too little is known."""
+        alone = self._fitted([kind], now)
+        if alone is not None:
+            return alone
+        if ALL not in self._rates:
+            kinds = dict.fromkeys((*self._back, *self._gone, *self._away))  # always in one order
+            self._rates[ALL] = self._fitted([*kinds], now)
+        return self._rates[ALL] or self._rates.pop(ALL)
+
+    def _fitted(self, kinds: Sequence[Hashable], now: float) -> Sequence[float] | None:
+        back, gone = _together(self._back, kinds), _together(self._gone, kinds)
+        given_up = sum(self._given_up.get(one, 0) for one in kinds)
+        if sum(back) + sum(gone) + given_up < FEW:
+            return None
+        for one in kinds:
+            _add(gone, self._away.get(one, ()), now)
+        return rates(back, gone)
 
 
 def _together(bins: dict[Hashable, list[float]], kinds: Sequence[Hashable]) -> list[float]:
