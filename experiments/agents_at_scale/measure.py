@@ -134,6 +134,7 @@ def row(
         fleet = replace(fleet, eviction=BELADY, eviction_options={"future": future})
         with register("eviction", BELADY, Clairvoyant):
             found = replay_sessions(threads, count, fleet, **timing, reads=future.reads)
+    served, sessions = found.served_well
     return {
         "sessions": count,
         "policy": setting.name,
@@ -143,4 +144,5 @@ def row(
         "ttft_p99_s": found.percentile("ttft_s", 99),
         "mean_s": found.mean("latency_s"),
         "hit_ratio": found.hit_ratio,
+        "held_per_instance": round(count * served / max(1, sessions) / fleet.instances, 3),
     }

@@ -27,6 +27,7 @@ ORDER: Final = (
     "routing",
     "live_routing",
     "agents_at_scale",
+    "cliffs",
     "hexgen",
     "agents",
     "eviction",

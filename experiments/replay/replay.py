@@ -51,6 +51,10 @@ HORIZON_S: Final = 3900.0
 """An hour, and the warm-up before it."""
 WARM_UP_S: Final = 300.0
 """Calls of sessions that were asked earlier are not counted."""
+SERVED_FIRST_S: Final = 2.0
+SERVED_PER_S: Final = 20.0
+"""A session is served well if 95 % of its first tokens come within so many seconds, and its answers
+are written at so many tokens a second on average."""
 Options = Mapping[str, Any]
 
 
@@ -140,6 +144,23 @@ class ReplayResult:
 
     def percentile(self, of: str, percent: float) -> float:
         return percentile([getattr(call, of) for call in self.calls], percent)
+
+    @property
+    def served_well(self) -> tuple[int, int]:
+        """How many sessions were served well (`SERVED_FIRST_S`, `SERVED_PER_S`), and how many there
+        were. A call of no session counts as one."""
+        sessions: dict[str | int, list[ReplayedCall]] = {}
+        for call in self.calls:
+            sessions.setdefault(call.session or call.number, []).append(call)
+        return sum(map(_served_well, sessions.values())), len(sessions)
+
+
+def _served_well(calls: Sequence[ReplayedCall]) -> bool:
+    """Whether the calls of one session were."""
+    tokens = sum(call.output - 1 for call in calls)
+    seconds = sum(call.latency_s - call.ttft_s for call in calls)
+    first_s = percentile([call.ttft_s for call in calls], 95)
+    return first_s <= SERVED_FIRST_S and tokens >= SERVED_PER_S * seconds
 
 
 def replay(recording: Recording, fleet: Fleet, *, speedup: float = 1.0) -> ReplayResult:

@@ -159,6 +159,7 @@ def row(swept: Swept, rate: float, routing: Routing, seed: int) -> dict[str, Any
         "ttft_mean_s": found.mean("ttft_s"),
         "ttft_p99_s": found.percentile("ttft_s", 99),
         "hit_ratio": round(found.hit_ratio, 5),
+        "held_per_instance": round(found.served_well[0] / swept.instances, 3),
     }
 
 

@@ -26,6 +26,7 @@ KEYS = {
     "ttft_p99_s",
     "mean_s",
     "hit_ratio",
+    "held_per_instance",
 }
 
 

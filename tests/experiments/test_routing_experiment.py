@@ -47,6 +47,7 @@ KEYS = [
     "ttft_mean_s",
     "ttft_p99_s",
     "hit_ratio",
+    "held_per_instance",
 ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import pytest
 
+from teola.kv.policies.pauses import FEW
 from teola.policies.routing.programs import Programs
 from teola.policies.routing.returns import FORGET, FORGOTTEN_S, REFIT, Returns
 from teola.policies.work import Work
@@ -19,12 +21,14 @@ INSTANCES = 3
 @dataclass
 class Record:
     """Of one program. common: found of its first prompt. at, owned: where its KV lies, and how
-    many tokens. flying: its calls, by run. pauses: seconds of those that ended. since, until: of
-    the pause that it makes now."""
+    many tokens. waiting: its calls that are held; flying: those on their way, by run. pauses:
+    seconds of those that ended. since, until: of the pause that it makes now."""
 
     common: int
+    born: float
     at: int = -1
     owned: int = 0
+    waiting: set[str] = field(default_factory=set)
     flying: set[str] = field(default_factory=set)
     calls: int = 0
     component: str = ""
@@ -33,7 +37,7 @@ class Record:
     until: float = 0.0
 
     def claimed(self, now: float) -> bool:
-        return self.at >= 0 and (now < self.until if not self.flying else True)
+        return self.at >= 0 and bool(self.flying or (self.since is not None and now < self.until))
 
 
 class Model:
@@ -43,44 +47,50 @@ class Model:
         self.programs = programs
         self.records: dict[str, Record] = {}
 
-    def hope_s(self, record: Record, reason: str) -> float:
+    def hope_s(self, record: Record, since: float, reason: str, now: float) -> float:
         last_s = record.pauses[-1] if record.pauses else None
-        returns = self.programs._returns
-        return returns.hope_s(returns.kind(("", record.component), reason, last_s))
+        returns = self.programs.returns
+        kind = returns.kind(("", record.component), reason, last_s)
+        return returns.hope_s(kind, since - record.born, now)
 
-    def joined(self, work: Work, i: int, found: int, answer: int, now: float) -> None:
-        record = self.records.setdefault(work.asker.program, Record(found))
+    def came(self, work: Work) -> None:
+        record = self.records.get(work.asker.program)
+        if record is None or work.run in record.waiting | record.flying:
+            return
+        record.waiting.add(work.run)
+        record.calls += 1
+        if record.since is not None:
+            record.pauses.append(work.arrival - record.since)
+            record.since = None
+
+    def joined(self, work: Work, i: int, found: int, answer: int) -> None:
+        record = self.records.setdefault(work.asker.program, Record(found, work.arrival))
         if work.run not in record.flying:
-            record.calls += 1
+            record.calls += work.run not in record.waiting
+            record.waiting.discard(work.run)
             record.flying.add(work.run)
-            if record.since is not None:
-                record.pauses.append(now - record.since)
-                record.since = None
         brought = max(0, work.total + answer - record.common)
         record.owned = max(record.owned, brought) if record.at == i else brought
         record.at, record.component = i, work.spec.component
 
     def left(self, work: Work, now: float, generated: int | None) -> None:
         record = self.records.get(work.asker.program)
-        if record is None or work.run not in record.flying:
+        if record is None or work.run not in record.waiting | record.flying:
             return
-        record.flying.remove(work.run)
+        record.waiting.discard(work.run)
+        record.flying.discard(work.run)
         if generated is not None:
             record.owned = max(0, work.total + generated - record.common)
-        if not record.flying:
-            record.since, record.until = now, now + self.hope_s(record, "")
+        if not record.flying and not record.waiting:
+            record.until = now + self.hope_s(record, now, "", now)
+            record.since = now
 
-    def paused(self, name: str, reason: str, ended: bool) -> None:
+    def paused(self, name: str, reason: str, ended: bool, now: float) -> None:
         record = self.records.get(name)
         if record is not None and ended:
             del self.records[name]
         elif record is not None and record.since is not None:
-            record.until = record.since + self.hope_s(record, reason)
-
-    def lost(self, name: str, tokens: int, now: float) -> None:
-        record = self.records.get(name)
-        if record is not None and record.since is not None and record.claimed(now):
-            record.owned = min(record.owned, tokens)
+            record.until = record.since + self.hope_s(record, record.since, reason, now)
 
     def down(self, i: int) -> None:
         for record in self.records.values():
@@ -99,14 +109,16 @@ class Model:
         for i in range(INSTANCES):
             here = {name: one for name, one in self.records.items() if one.at == i}
             claims = {name: one for name, one in here.items() if one.claimed(now)}
-            assert programs.owned[i] == sum(one.owned for one in here.values())
             assert programs.claimed[i] == sum(one.owned for one in claims.values())
-            back = [one for one in claims.values() if one.calls > 1 or not one.flying]
+            away = {name for name, one in claims.items() if one.since is not None}
+            assert programs.away[i].keys() == away
+            back = [one for one in claims.values() if one.calls > 1 or one.since is not None]
             assert programs.owners[i] == len(back)
+            assert programs.settled[i] == sum(one.owned for one in back)
             for name in self.records:
-                assert programs.owns(name, i) == (here[name].owned if name in here else 0)
                 assert programs.claims(name, i) == (claims[name].owned if name in claims else 0)
-        waited = [one.until for one in self.records.values() if not one.flying and one.claimed(now)]
+        pauses = [one for one in self.records.values() if one.since is not None]
+        waited = [one.until for one in pauses if one.claimed(now)]
         if waited:
             assert programs.next_expiry is not None
             assert now < programs.next_expiry <= min(waited)
@@ -115,24 +127,27 @@ class Model:
 def lives(seed: int, steps: int = 250) -> None:
     """Programs that call, leave, come back, move, lose their instance and tell of pauses."""
     draw, now = random.Random(seed), 0.0
-    programs = Programs(INSTANCES, draw.choice([3.0, 30.0, 300.0]))
+    programs = Programs(INSTANCES)
     model, flying, place = Model(programs), list[Work](), dict[str, int]()
     for k in range(steps):
         now += draw.choice([0.0, 0.1, 0.5, 2.0, 10.0, FORGOTTEN_S if k % 60 == 0 else 1.0])
         programs.expire(now)
         model.forget(now)
         name = draw.choice("abcde")
-        kind = draw.choice(["call", "call", "end", "end", "end", "moves", "pause", "lost", "down"])
-        if kind == "call":
+        kind = draw.choice(["call", "call", "held", "end", "end", "end", "moves", "pause", "down"])
+        if kind in ("call", "held"):
             more = {"program": name, "component": draw.choice(["c", "d"])}
             work = call(f"{name}{k}", (), now, total=draw.randint(1, 90), **more)
             flying.append(work)
         elif flying:
             work = draw.choice(flying)
+        if kind in ("call", "held", "moves") and flying:
+            model.came(work)
+            programs.came(work)
         if kind in ("call", "moves") and flying:
             i, found, answer = draw.randrange(INSTANCES), draw.randint(0, 30), draw.randint(0, 9)
-            model.joined(work, i, found, answer, now)
-            programs.joined(work, i, found, answer, now)
+            model.joined(work, i, found, answer)
+            programs.joined(work, i, found, answer)
             place[work.asker.program] = i
             assert programs.has(work, i)
             assert not programs.has(work, (i + 1) % INSTANCES)
@@ -143,12 +158,8 @@ def lives(seed: int, steps: int = 250) -> None:
             programs.left(work, now, generated)
         elif kind == "pause":
             told = draw.choice(["tool", "person"]), draw.random() < 0.1
-            model.paused(name, *told)
-            programs.paused(name, *told)
-        elif kind == "lost":
-            tokens = draw.choice([0, 5, 40])
-            model.lost(name, tokens, now)
-            programs.lost(name, tokens)
+            model.paused(name, *told, now)
+            programs.paused(name, *told, now)
         elif kind == "down" and draw.random() < 0.3:
             i = draw.randrange(INSTANCES)
             model.down(i)
@@ -166,17 +177,17 @@ def lives(seed: int, steps: int = 250) -> None:
 @catches(
     "claimed-a-moment-longer",
     "a program is waited for at the time at which nobody waits for it any more",
-    edited(Programs.expire, "away[0][0] <= now", "away[0][0] < now"),
+    edited(Programs.expire, "until_when[0][0] <= now", "until_when[0][0] < now"),
 )
 @catches(
     "claims-while-it-calls",
     "a program that calls again is given up as if it were away",
-    edited(Programs.expire, "program.since is not None and program.until == until", "True"),
+    edited(Programs.came, "self._back(program, work.arrival)", "pass"),
 )
 @catches(
     "moved-twice",
     "what a program left where it was counts there for ever",
-    edited(Programs._owns, "self.owned[program.at] -= program.tokens", "pass"),
+    edited(Programs._unclaim, "self.claimed[program.at] -= program.claim", "pass"),
 )
 @catches(
     "owner-at-once",
@@ -196,32 +207,129 @@ def lives(seed: int, steps: int = 250) -> None:
 @catches(
     "dead-servers-keep",
     "what an instance kept that is gone is owned on",
-    edited(Programs.down, "self._owns(program, -1, 0)", "pass"),
+    edited(Programs.down, "program.at, program.tokens = -1, 0", "self._claim(program)"),
 )
 @catches(
-    "lost-less",
-    "a program owns more than it found",
-    edited(Programs.lost, "tokens < program.claim", "False"),
+    "who-is-held-claims",
+    "a program that is held itself keeps the others out",
+    edited(Programs._claim, "program.works or hoped", "program.works or program.waiting or hoped"),
 )
 def test_programs_are_claimed_as_a_slow_model_says() -> None:
     for seed in range(12):
         lives(seed)
 
 
+def back(returns: Returns, kind: Hashable, seconds: float, since: float = 0.0) -> None:
+    """A program was away so long."""
+    returns.back(returns.away(kind, since), seconds)
+
+
+def turn(programs: Programs, run: str, arrival: float, end: float) -> None:
+    """A call of the program that its first letter names, from its arrival to its end."""
+    work = call(run, (), arrival, total=10, program=run[0])
+    programs.came(work)
+    programs.joined(work, 0, 0, 0)
+    programs.left(work, end, 0)
+
+
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_away_and_back_and_away_again_it_is_waited_for_anew(times: int) -> None:
-    programs = Programs(1, 5.0)  # nothing is known: it is waited for 4 s
+    programs = Programs(1)
     for k in range(times):
-        work = call(f"a{k}", (), total=10, program="a")
-        programs.joined(work, 0, 0, 0, float(k))
-        programs.left(work, k + 0.5, 0)
-    last = times - 0.5
-    for until in range(times):
-        programs.expire(until + 4.5 - 0.001)
-        assert programs.claimed == [10]
-    assert programs.expire(last + 4)
+        turn(programs, f"a{k}", 4.0 * k, 4.0 * k + 2.0)
+    last = 4.0 * times - 2.0
+    until = last + last  # nothing is known: as long as it had been there
+    programs.expire(until - 0.001)
+    assert programs.claimed == [10]
+    assert programs.expire(until)
     assert programs.claimed == [0]
-    assert programs.owned == [10]
+
+
+@catches(
+    "nothing-known-is-remembered",
+    "as long as nothing was known of one, so long all are waited for that come after it",
+    edited(Returns._known_rates, "del self._rates[kind]", "self._rates[kind] = [0.0] * len(AGES)"),
+)
+def test_while_nothing_is_known_each_is_waited_for_as_long_as_it_was_there() -> None:
+    returns = Returns()
+    assert [returns.hope_s("kind", age_s, 0.0) for age_s in (1.0, 40.0)] == [1.0, 40.0]
+    for _ in range(FEW):
+        back(returns, "kind", 5.0)
+    assert 4.0 < returns.hope_s("kind", 40.0, 0.0) < 6.0
+
+
+@catches(
+    "silence-teaches-late",
+    "a session that ended in silence teaches nothing for an hour",
+    edited(Returns._fitted, "_add(gone, self._away.get(one, ()), now)", "pass"),
+)
+def test_silence_teaches_as_it_goes_on() -> None:
+    rates = []
+    for silent_s in (0.5, 60.0):
+        returns = Returns()
+        for _ in range(FEW):
+            back(returns, "kind", 2.0)
+        for _ in range(3 * FEW):
+            returns.away("kind", 0.0)
+        rates.append(returns.rate("kind", 0.0, silent_s))
+    assert 0.4 < rates[0] < 0.6, "one each two seconds"
+    assert 0.1 < rates[1] < 0.15, "of four one came back"
+
+
+def test_a_session_that_ended_in_silence_stops_counting_within_its_learned_time() -> None:
+    programs, now = Programs(1), 0.0
+    for k in range(60):  # each calls twice, 2 s apart, and never again
+        name = f"{chr(200 + k)}"
+        turn(programs, f"{name}1", now, now + 1.0)
+        turn(programs, f"{name}2", now + 3.0, now + 4.0)
+        now += 5.0
+        programs.expire(now)
+    assert programs.claimed[0] <= 10
+    turn(programs, "a1", now, now + 1.0)
+    assert programs.next_expiry is not None
+    assert now + 3.0 < programs.next_expiry < now + 5.0, "it comes back after 2 s or never"
+    assert programs.claimed == [10]
+    turn(programs, "a2", now + 3.0, now + 4.0)
+    assert programs.claimed == [0], "who calls for the second time does not come back"
+
+
+@catches(
+    "holds-are-pauses",
+    "how long a call was held is learned as a pause, and so it is held again",
+    edited(Programs.came, "self._back(program, work.arrival)", "self._back(program, 1e3)"),
+)
+def test_a_pause_ends_when_a_call_comes_and_not_when_it_is_sent() -> None:
+    programs = Programs(1)
+    for k in range(FEW + 1):
+        work = call(f"a{k}", (), 10.0 * k, total=10, program="a")
+        programs.came(work)
+        programs.expire(10.0 * k + 7.0)  # it is held so long
+        programs.joined(work, 0, 0, 0)
+        programs.left(work, 10.0 * k + 8.0, 0)
+    program = programs.get("a")
+    assert program is not None
+    assert 1.0 < program.until - 10.0 * FEW - 8.0 < 3.0, "its pauses are of 2 s"
+
+
+@catches(
+    "filed-by-what-it-was",
+    "a pause is filed by itself, and not by what is known when it begins",
+    edited(
+        Programs._back,
+        "self.returns.back(away, program.last_s)",
+        "self.returns.back(self.returns.away(self.returns.kind(program.category, '', "
+        "program.last_s), 0.0), program.last_s), self.returns.ended(away)",
+    ),
+)
+def test_a_pause_is_filed_by_the_pause_before() -> None:
+    programs, now = Programs(1), 0.0
+    for k in range(4 * FEW):  # by turns of 2 s and of 100 s
+        turn(programs, f"a{k}", now, now + 1.0)
+        now += 1.0 + (2.0, 100.0)[k % 2]
+    since = now - 100.0
+    program = programs.get("a")
+    assert program is not None
+    assert 90.0 < program.until - since < 120.0, "it was 2 s, so now it is 100"
 
 
 @catches(
@@ -245,10 +353,10 @@ def test_away_and_back_and_away_again_it_is_waited_for_anew(times: int) -> None:
 )
 def test_what_was_learned_fades_whether_they_came_back_or_not() -> None:
     for learned in ("back", "gone"):
-        returns = Returns(60.0)
+        returns = Returns()
         for _ in range(REFIT - 1):
-            getattr(returns, learned)("kind", 5.0)
+            getattr(returns, learned)(returns.away("kind", 0.0), 5.0)
         bins = returns._back if learned == "back" else returns._gone
         assert sum(bins["kind"]) == REFIT - 1
-        getattr(returns, learned)("kind", 5.0)
+        getattr(returns, learned)(returns.away("kind", 0.0), 5.0)
         assert sum(bins["kind"]) == pytest.approx(REFIT * FORGET)

@@ -115,7 +115,7 @@ ROUTINGS = {
     "least_loaded": {},
     "marginal_cost": {},
     "e2": {"window_s": 1.0, "min_routed": 2},
-    "graph_aware": {"returns_s": 4.0, "held_s": 8.0},
+    "graph_aware": {"held_s": 8.0},
 }
 """With options by which they do in seconds what else takes minutes."""
 

@@ -103,7 +103,7 @@ prompts are measured by the engine."""
 POLICIES: Final[Mapping[str, Callable[[], RoutingPolicy]]] = {
     "scattered": Scattered,
     "prefix_affinity": PrefixAffinity,
-    "graph_aware": partial(GraphAware, returns_s=4.0, held_s=8.0),
+    "graph_aware": partial(GraphAware, held_s=8.0),
     "e2": partial(E2, window_s=1.0, min_routed=2),
 }
 MODELS: Final = {

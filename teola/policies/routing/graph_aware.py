@@ -3,9 +3,9 @@
 Routers see calls. An orchestrator sees programs: queries whose graphs have more calls, sessions
 that come back (`programs.py`). Five switches, each of which can be left out:
 
-    gate      a call that finds hardly anything may not push out what a program will read again
-              within `returns_s`, as far as one knows: it is held until there is room where it
-              costs least
+    gate      a call that finds hardly anything may not push out what programs will read again,
+              while a second for which it is held saves more than a second (`_gain`): it waits for
+              room where it costs least, and never where nothing runs
     hits      such a call is held, too, while others are being computed there: what is found goes
               first. Of those held, the one that is computed soonest goes first, for which one that
               has waited `ageing` seconds counts as a second shorter. It is not sent elsewhere
@@ -27,7 +27,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import compress, takewhile
+from itertools import compress, islice, takewhile
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -49,9 +49,10 @@ from teola.policies.routing.base import (
     found_tokens,
     holdable,
 )
-from teola.policies.routing.destinations import bound, compared, prefill_s, wait_s
-from teola.policies.routing.marginal_cost import MarginalCost, Offers
+from teola.policies.routing.destinations import bound, compared, prefill_s, times_of, wait_s
+from teola.policies.routing.marginal_cost import STALLED, MarginalCost, Offers
 from teola.policies.routing.programs import Program, Programs
+from teola.policies.routing.returns import ALL
 from teola.policies.work import Work
 
 FEW: Final = 4
@@ -63,16 +64,18 @@ SWITCHES: Final = ("gate", "hits", "home", "siblings", "ahead")
 
 
 class Waiting(NamedTuple):
-    """A call that is held. rank: the lowest goes first; of a piece, when it goes."""
+    """A call that is held. rank: the lowest goes first; of a piece, when it goes. at: the instance
+    for which it waits."""
 
     rank: float
     seq: int
     work: Work
+    at: int = -1
 
 
 class GraphAware(RoutingPolicy):
-    """See above. returns_s: how soon a program has to come back for its KV to be kept for it.
-    ageing: seconds that a wait of one second makes a prefill shorter by."""
+    """See above. held_s: nothing is held for longer. ageing: seconds that a wait of one second
+    makes a prefill shorter by."""
 
     wants_keys = True
     observes = (Prefilled, Finished, Left, Paused, WentDown, CameUp)
@@ -84,19 +87,17 @@ class GraphAware(RoutingPolicy):
         home: bool = True,
         siblings: bool = True,
         ahead: bool = True,
-        returns_s: float = 300.0,
         held_s: float = MOST_HELD_S,
         ageing: float = 0.05,
     ) -> None:
         for name, value in zip(SWITCHES, (gate, hits, home, siblings, ahead), strict=True):
             if not isinstance(value, bool):
                 raise _wrong(name, "true or false", value)
-        _check("returns_s", returns_s, 1e-3, inf, "a number of seconds above 0")
         _check("held_s", held_s, 0.0, MOST_HELD_S, f"seconds from 0 to {MOST_HELD_S:g}")
         _check("ageing", ageing, 0.0, inf, "a number from 0 on")
         self.gate, self.hits, self.home = gate, hits, home
         self.siblings, self.ahead = siblings, ahead
-        self.returns_s, self.held_s, self.ageing = returns_s, held_s, ageing
+        self.held_s, self.ageing = held_s, ageing
         self._costs = MarginalCost()
         self._held: dict[Hashable, Waiting] = {}
         self._line: list[Waiting] = []
@@ -106,6 +107,8 @@ class GraphAware(RoutingPolicy):
         self._dues: list[Waiting] = []
         self._again: dict[Hashable, Work] = {}
         self._changed = False
+        self._look_at = inf
+        """When what is held is worth less, though nothing happens."""
         self._by: tuple[Because, Sequence[int]] = (Because.POLICY, ())
         """What the last call went by, and between which instances."""
         self._reason = Reason(Because.POLICY)
@@ -113,7 +116,8 @@ class GraphAware(RoutingPolicy):
     def attach(self, view: EngineView) -> None:
         super().attach(view)
         self._costs.attach(view)
-        self.programs = Programs(len(view), self.returns_s)
+        blocks = [one.block_tokens for one in view.limits]
+        self.programs = Programs(len(view), view.depth, blocks)
         self._room = [
             inf if one.kv_blocks is None else one.kv_blocks * one.block_tokens
             for one in view.limits
@@ -129,13 +133,14 @@ class GraphAware(RoutingPolicy):
         at = bound(self.view, work, now)
         if at >= 0 and self.programs.has(work, at):
             return at
+        self.programs.came(work)
         offers = self._costs.offers(work, now)
         if at < 0:
             at = self._choose(work, offers, now)
             if self.explains:
                 self._reason = self._told(at, offers)
         if at >= 0:
-            self.programs.joined(work, at, work.tokens - offers.missing[at], self._answer, now)
+            self.programs.joined(work, at, work.tokens - offers.missing[at], self._answer)
         return at
 
     def why(self, work: Work, at: int, now: float) -> Reason:
@@ -153,9 +158,7 @@ class GraphAware(RoutingPolicy):
     def _choose(self, work: Work, offers: Offers, now: float) -> int:
         program = self.programs.get(work.asker.program)
         may_hold = holdable(work, now) and now < work.arrival + self.held_s
-        if program is not None and program.at >= 0:
-            self._lost(work, program, offers)
-        self._count_pushed(work, offers)
+        self._count_programs(work, program, offers)
         best = self._best(work, program, offers)
         if best < 0 or not may_hold:
             return best
@@ -170,26 +173,30 @@ class GraphAware(RoutingPolicy):
             return HELD
         if not self._long(work, best, offers):
             return best
-        if self._open(work, best, offers):
+        if self._open(work, best, offers, now):
             return best
         self._by = Because.HITS if self.hits and offers.seen[best].pending else Because.GATE, ()
         there = (i for i, cost in enumerate(offers.costs) if cost < inf)
         shortest = min(self._prefill_s(work, i, offers) for i in there)
-        waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work)
+        waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work, best)
         self._held[_key(work)] = waiting
         insort(self._line, waiting)
         insort(self._oldest, (work.arrival, work.seq, _key(work)))
         return HELD
 
-    def _count_pushed(self, work: Work, offers: Offers) -> None:
-        """To what marginal_cost counts, add what has to be computed again of what programs own, if
-        the call pushes it out."""
+    def _count_programs(self, work: Work, program: Program | None, offers: Offers) -> None:
+        """To what marginal_cost counts, add what has to be computed again of what programs claim,
+        if the call pushes it out; and for a program that begins, whose later calls will stay where
+        the first one goes, the context that its answers will have beside them there."""
         programs, tokens = self.programs, work.tokens + self._answer
         for i in compress(range(len(programs.owners)), programs.owners):
-            others = programs.owned[i] - programs.owns(work.asker.program, i)
+            others = programs.claimed[i] - programs.claims(work.asker.program, i)
             pushed = min(others + tokens - self._room[i], offers.missing[i])
             if pushed > 0:
                 offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.tokens)
+            if self.home and program is None:
+                context_s = times_of(self.view.profiles[i]).per_context_s
+                offers.costs[i] += self._costs.answer * context_s * programs.settled[i]
 
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
@@ -211,27 +218,58 @@ class GraphAware(RoutingPolicy):
 
     # --- when -------------------------------------------------------------------------------
 
-    def _lost(self, work: Work, program: Program, offers: Offers) -> None:
-        """What a program that comes back does not find is not its own any more."""
-        found = work.tokens - offers.missing[program.at]
-        if 2 * found < work.tokens and offers.costs[program.at] < inf:
-            self.programs.lost(work.asker.program, max(0, found - program.common))
-
     def _long(self, work: Work, i: int, offers: Offers) -> bool:
         """Whether a call finds hardly anything, and takes more than a step to compute."""
         missing = offers.missing[i]
         return missing > self.view.limits[i].max_batch and 2 * missing > work.tokens
 
-    def _open(self, work: Work, i: int, offers: Offers) -> bool:
+    def _open(self, work: Work, i: int, offers: Offers, now: float) -> bool:
         """Whether a call that finds hardly anything may go there now."""
-        if not self.programs.owners[i]:
+        seen = offers.seen[i]
+        if not self.programs.owners[i] or not seen.calls:
             return True
-        if self.hits and offers.seen[i].pending:
+        if self.hits and seen.pending:
             return False
         if not self.gate:
             return True
+        return self._gain(work, i, offers, now) < 1.0
+
+    def _gain(self, work: Work, i: int, offers: Offers, now: float) -> float:
+        """Seconds that each second saves for which a call is held: of those who will come back for
+        what it pushes out there, and of everyone who waits behind their prefills."""
+        programs, profile, returns = self.programs, self.view.profiles[i], self.programs.returns
+        seen, name = offers.seen[i], work.asker.program
+        gain, pushed, look_at = 0.0, 0, inf
+        for program in [*programs.away[i].values()]:
+            kept, away = programs.kept(program), program.away
+            excess = self._excess(work, i) - pushed
+            if excess <= 0 or away is None:
+                break
+            if program.name == name or not kept:
+                continue
+            kept = min(kept, excess)
+            pushed += kept
+            age_s = now - away.since
+            rate = returns.rate(away.kind, age_s, now)
+            gain += rate * prefill_s(profile, kept, kept + program.common)
+            if look_at == inf:  # who has been away longest is the first to be given up
+                look_at = away.since + returns.changes_at(age_s)
+        excess = min(self._excess(work, i) - pushed, programs.settled[i] - pushed)
+        if excess > 0:
+            # These run. They will be away, and come back, when they have had their answers.
+            step = times_of(profile)
+            answer_s = self._costs.answer * (step.base_s + step.per_context_s * seen.context)
+            pause_s = 1.0 / max(returns.rate(ALL, 0.0, now), 1e-9)
+            gain += prefill_s(profile, excess, excess) / (answer_s / 2 + pause_s)
+        gain *= 1 + len(self._held) / len(offers.missing) + STALLED * seen.calls
+        if gain >= 1.0:
+            self._look_at = min(self._look_at, look_at)
+        return gain
+
+    def _excess(self, work: Work, i: int) -> float:
+        """Tokens that others claim on an instance, and that have no room beside a call."""
         others = self.programs.claimed[i] - self.programs.claims(work.asker.program, i)
-        return others + work.tokens + self._answer <= self._room[i]
+        return others + work.tokens + self._answer - self._room[i]
 
     def _follows(self, work: Work, program: Program, offers: Offers, now: float) -> bool:
         """Whether most of what a call finds nowhere is being computed for one of its program."""
@@ -261,18 +299,21 @@ class GraphAware(RoutingPolicy):
                 yield early.work
         late = takewhile(lambda one: one[0] + self.held_s <= now, self._oldest)
         yield from [self._held[key].work for _, _, key in late]
-        if not self._changed:
+        if not self._changed and now < self._look_at:
             return
-        self._changed = False
+        self._changed, self._look_at = False, inf
         yield from [one.work for one in self._line[:FEW]]
+        idle = {i for i, seen in enumerate(self.view.instances(now)) if not seen.calls}
+        if idle and len(self._line) > FEW:
+            yield from [*islice((one.work for one in self._line if one.at in idle), FEW)]
 
     def wake_at(self, now: float) -> float | None:
         times = [self._dues[0].rank] if self._dues else []
         if self._line:
             times += [self._oldest[0][0] + self.held_s]
             expiry = self.programs.next_expiry
-            times += [] if expiry is None else [expiry]
-        return min((at for at in times if at > now), default=None)
+            times += [self._look_at] + ([] if expiry is None else [expiry])
+        return min((at for at in times if now < at < inf), default=None)
 
     def _forget(self, work: Work) -> None:
         """It is not held, so far."""
@@ -305,7 +346,7 @@ class GraphAware(RoutingPolicy):
             self._led(event.work)
             self.programs.left(event.work, now)
         elif isinstance(event, Paused):
-            self.programs.paused(*event)
+            self.programs.paused(*event, now)
         elif isinstance(event, WentDown):
             self.programs.down(event.instance)
             for followers in self._following.values():

@@ -1,19 +1,20 @@
 """Who owns which part of the instances' KV memory, and will read it again.
 
 A program (`Asker.program`) owns what its last call left: its KV lies where that ran. It is
-*claimed* while the program has a call there, or is away and to be waited for (`Returns`). What
+*claimed* while the program has a call there, or is away and to be waited for (`Returns`), as far
+as it is still kept. Who has come back and is held claims nothing: it finds hardly anything. What
 others brought first, as a common system prompt, is nobody's.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from teola.policies.routing.returns import FORGOTTEN_S, Returns
+from teola.policies.routing.returns import FORGOTTEN_S, Away, Returns
 from teola.policies.work import Work
 
 MOST_AWAY: Final = 50_000
@@ -24,37 +25,56 @@ that have been away longest are forgotten first."""
 @dataclass(slots=True, eq=False)
 class Program:
     """at: the instance of its last call. tokens: of KV that it owns there. common: of its prompts,
-    tokens that were there before it. works: calls that are on their way there; begun: those of them
-    that have given no token. calls: so far.
-    since: when the last one ended (None: none has). reason: why it pauses. until: how long it is
-    waited for. last_s: its last pause. claim: tokens that count on `at`.
-    owner: it has come back, or is waited for."""
+    tokens that were there before it. born: when its first call came. waiting: calls that have come
+    and are held. works: calls that are on their way there; begun: those of them that have given no
+    token. calls: so far.
+    away: its pause, while it has no call. until: how long it is waited for.
+    last_s: its last pause. claim: tokens that count on `at`. owner: it has come back, or is waited
+    for. keys, blocks: of the prompt whose KV it claims while it is away, and how many of those
+    blocks were kept when one last looked."""
 
     name: str
+    born: float
     at: int = -1
     tokens: int = 0
     common: int = 0
+    waiting: set[Hashable] = field(default_factory=set)
     works: set[Hashable] = field(default_factory=set)
     begun: set[Hashable] = field(default_factory=set)
     calls: int = 0
     category: Hashable = None
-    since: float | None = None
-    reason: str = ""
+    away: Away | None = None
     until: float = 0.0
     last_s: float | None = None
     claim: int = 0
     owner: bool = False
+    keys: Sequence[Hashable] = ()
+    blocks: int = 0
+
+    @property
+    def since(self) -> float | None:
+        """When its last call ended, if it has none now."""
+        return None if self.away is None else self.away.since
 
 
 class Programs:
-    """The programs of one engine. By instance: claimed, owned, tokens; owners, programs with a
-    claim that have come back, or are waited for."""
+    """The programs of one engine. By instance: claimed, tokens; owners, programs with a claim that
+    have come back, or are waited for; settled, what those claim; away, those of them that have no
+    call, the first that went first. depth: tells how many of a prompt's blocks an instance keeps
+    (`EngineView.depth`)."""
 
-    def __init__(self, instances: int, within_s: float) -> None:
+    def __init__(
+        self,
+        instances: int,
+        depth: Callable[[int, Sequence[Hashable], int], int] | None = None,
+        block_tokens: Sequence[int] = (),
+    ) -> None:
         self.claimed = [0] * instances
         self.owners = [0] * instances
-        self.owned = [0] * instances
-        self._returns = Returns(within_s)
+        self.settled = [0] * instances
+        self.away = [OrderedDict[str, Program]() for _ in range(instances)]
+        self.returns = Returns()
+        self._depth, self._block_tokens = depth, block_tokens
         self._all: dict[str, Program] = {}
         self._away: list[tuple[float, str]] = []
         self._since: OrderedDict[str, float] = OrderedDict()
@@ -78,39 +98,49 @@ class Programs:
         program = self._all.get(name)
         return program.claim if program is not None and program.at == i else 0
 
-    def owns(self, name: str, i: int) -> int:
-        """Tokens that a program left on instance `i`."""
-        program = self._all.get(name)
-        return program.tokens if program is not None and program.at == i else 0
+    def came(self, work: Work) -> None:
+        """A call has come, which may be held. Here a pause ends, and not where the call is sent:
+        else what the gate holds would be learned as pauses, and be waited for."""
+        program = self._all.get(work.asker.program)
+        key = work.run, work.primitive
+        if program is None or key in program.works or key in program.waiting:
+            return
+        self._unclaim(program)
+        program.waiting.add(key)
+        program.calls += 1
+        self._back(program, work.arrival)
+        self._claim(program)
 
-    def joined(self, work: Work, i: int, found: int, answer: int, now: float) -> None:
-        """A call goes to instance `i`, which keeps so many tokens of its prompt. answer: as many
-        tokens as it is expected to have."""
+    def joined(self, work: Work, i: int, found: int, answer: int) -> None:
+        """A call that has come goes to instance `i`, which keeps so many tokens of its prompt.
+        answer: as many tokens as it is expected to have."""
         program = self._all.get(work.asker.program)
         if program is None:
-            program = self._all[work.asker.program] = Program(work.asker.program, common=found)
+            program = Program(work.asker.program, work.arrival, common=found)
+            self._all[work.asker.program] = program
         key = work.run, work.primitive
         self._unclaim(program)
         if key not in program.works:
+            program.calls += key not in program.waiting
+            program.waiting.discard(key)
             program.works.add(key)
             program.begun.add(key)
-            program.calls += 1
-            self._back(program, now)
         tokens = max(0, work.tokens + answer - program.common)
         tokens = max(program.tokens, tokens) if program.at == i else tokens
-        self._owns(program, i, tokens)
+        program.at, program.tokens = i, tokens
         program.category = work.asker.app, work.spec.component
         self._claim(program)
 
-    def _back(self, program: Program, now: float) -> None:
+    def _back(self, program: Program, arrival: float) -> None:
+        if program.away is None:
+            return
         self._since.pop(program.name, None)
-        if program.since is not None and len(program.works) == 1:
-            program.last_s = now - program.since
-            self._returns.back(self._kind(program), program.last_s)
-        program.since = None
-
-    def _kind(self, program: Program) -> Hashable:
-        return self._returns.kind(program.category, program.reason, program.last_s)
+        away, program.away = program.away, None
+        if arrival < away.since:  # tried again
+            self.returns.ended(away)
+            return
+        program.last_s = arrival - away.since
+        self.returns.back(away, program.last_s)
 
     def prefilled(self, work: Work) -> None:
         """A call has given its first token."""
@@ -122,23 +152,27 @@ class Programs:
         """A call has ended, or is not on its way any more. generated: tokens of its answer."""
         program = self._all.get(work.asker.program)
         key = work.run, work.primitive
-        if program is None or key not in program.works:
+        if program is None or (key not in program.works and key not in program.waiting):
             return
         self._unclaim(program)
+        program.waiting.discard(key)
         program.works.discard(key)
         program.begun.discard(key)
         if generated is not None:
-            self._owns(program, program.at, max(0, work.tokens + generated - program.common))
-        if not program.works:
-            program.since, program.reason = now, ""
-            self._waited_for(program)
+            program.tokens = max(0, work.tokens + generated - program.common)
+        if not program.works and not program.waiting:
+            program.keys, program.blocks = work.keys, len(work.keys)
+            self._pauses(program, now, "", now)
         self._claim(program)
 
-    def _waited_for(self, program: Program) -> None:
-        assert program.since is not None
-        program.until = program.since + self._returns.hope_s(self._kind(program))
-        self._since[program.name] = program.since
-        self._since.move_to_end(program.name)
+    def _pauses(self, program: Program, since: float, reason: str, now: float) -> None:
+        """A program is away since then; reason: what it waits for."""
+        if program.away is not None:
+            self.returns.ended(program.away)
+        kind = self.returns.kind(program.category, reason, program.last_s)
+        program.until = since + self.returns.hope_s(kind, since - program.born, now)
+        program.away = self.returns.away(kind, since)
+        self._since[program.name] = since
         heappush(self._away, (program.until, program.name))
         if len(self._since) > MOST_AWAY:
             oldest, since = next(iter(self._since.items()))
@@ -150,11 +184,13 @@ class Programs:
     def _forget(self, name: str, away_s: float) -> None:
         """Whoever has been away for so long is not back, and nobody will know it if it comes."""
         program = self._all[name]
-        self._returns.gone(self._kind(program), away_s)
+        assert program.away is not None
         self._unclaim(program)
+        self.returns.gone(program.away, away_s)
+        program.away = None
         self._drop(program)
 
-    def paused(self, name: str, reason: str, ended: bool) -> None:
+    def paused(self, name: str, reason: str, ended: bool, now: float) -> None:
         """What a program tells of its pause."""
         program = self._all.get(name)
         if program is None:
@@ -164,33 +200,27 @@ class Programs:
             self._drop(program)
             return
         if program.since is not None:
-            program.reason = reason
-            self._waited_for(program)
+            self._pauses(program, program.since, reason, now)
         self._claim(program)
-
-    def lost(self, name: str, tokens: int) -> None:
-        """A program that is away finds no more than that of what it left."""
-        program = self._all.get(name)
-        if program is not None and program.since is not None and tokens < program.claim:
-            self._unclaim(program)
-            self._owns(program, program.at, tokens)
-            self._claim(program)
 
     def down(self, i: int) -> None:
         """What instance `i` kept is gone."""
         for program in self._all.values():
             if program.at == i:
                 self._unclaim(program)
-                self._owns(program, -1, 0)
+                program.at, program.tokens = -1, 0
 
     def expire(self, now: float) -> bool:
         """Give up those who are not waited for any more; whether there was one."""
-        away, changed = self._away, False
-        while away and away[0][0] <= now:
-            until, name = heappop(away)
+        until_when, changed = self._away, False
+        while until_when and until_when[0][0] <= now:
+            until, name = heappop(until_when)
             program = self._all.get(name)
-            if program is not None and program.since is not None and program.until == until:
+            if program is not None and program.away is not None and program.until == until:
                 self._unclaim(program)
+                program.keys = ()
+                if not program.away.given_up:
+                    self.returns.give_up(program.away)
                 changed = True
         while self._since and (oldest := next(iter(self._since.items())))[1] <= now - FORGOTTEN_S:
             self._forget(oldest[0], FORGOTTEN_S)
@@ -202,26 +232,45 @@ class Programs:
         return self._away[0][0] if self._away else None
 
     def _drop(self, program: Program) -> None:
-        self._owns(program, -1, 0)
+        if program.away is not None:
+            self.returns.ended(program.away)
+        program.at, program.tokens = -1, 0
         self._since.pop(program.name, None)
         del self._all[program.name]
 
-    def _owns(self, program: Program, i: int, tokens: int) -> None:
-        if program.at >= 0:
-            self.owned[program.at] -= program.tokens
-        program.at, program.tokens = i, tokens
-        if i >= 0:
-            self.owned[i] += tokens
-
     def _claim(self, program: Program) -> None:
         away = program.since is not None
-        if program.at < 0 or (away and program.since == program.until):
+        hoped = away and program.since != program.until
+        if program.at < 0 or not (program.works or hoped):
             return
         program.claim, program.owner = program.tokens, away or program.calls > 1
         self.claimed[program.at] += program.claim
         self.owners[program.at] += program.owner
+        self.settled[program.at] += program.owner * program.claim
+        if away:
+            self.away[program.at][program.name] = program
 
     def _unclaim(self, program: Program) -> None:
         self.claimed[program.at] -= program.claim
         self.owners[program.at] -= program.owner
+        self.settled[program.at] -= program.owner * program.claim
         program.claim, program.owner = 0, False
+        if program.at >= 0:
+            self.away[program.at].pop(program.name, None)
+
+    def kept(self, program: Program) -> int:
+        """What a program that is away claims, now that one has looked what is kept of it. O(what
+        has changed since one last looked)."""
+        if self._depth is None or not program.keys:
+            return program.claim
+        blocks = self._depth(program.at, program.keys, program.blocks)
+        if blocks < program.blocks:
+            program.blocks = blocks
+            tokens = max(0, blocks * self._block_tokens[program.at] - program.common)
+            if tokens < program.claim:
+                self._unclaim(program)
+                program.tokens = tokens
+                if tokens:
+                    self._claim(program)
+                    self.away[program.at].move_to_end(program.name, last=False)
+        return program.claim

@@ -14,6 +14,7 @@ from experiments.replay.replay import (
     ANSWERS,
     Fleet,
     ReplayedCall,
+    ReplayResult,
     replay,
     replay_sessions,
 )
@@ -220,3 +221,18 @@ def test_a_simulated_trace_tells_what_a_call_took() -> None:
     (usage,) = seen[0].values()
     assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (20, 5, 0)
     assert isinstance(player.sim.servers["llm", 0], Stepper)
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "latency_s", "served"),
+    [(2.0, 3.0, 2), (2.1, 3.0, 1), (0.1, 1.1, 2), (0.1, 1.2, 1)],
+)
+def test_a_session_is_served_well_by_first_tokens_and_by_speed(
+    ttft_s: float, latency_s: float, served: int
+) -> None:
+    """21 tokens: 20 of them behind the first, in a second."""
+    good = ReplayedCall(0, 0.0, "c", "", 0, 9, 0, 21, 0.0, 0.1, 1.0)
+    calls = [
+        good._replace(number=k, session="s", ttft_s=ttft_s, latency_s=latency_s) for k in (1, 2)
+    ]
+    assert ReplayResult((good, *calls)).served_well == (served, 2)
