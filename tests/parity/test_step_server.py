@@ -25,6 +25,7 @@ from teola.graph.ops import DecodeParams
 from teola.instance import StepServer, TokenSequence
 from teola.kv import Access, BlockCache, Excerpt, Policy, excerpt_keys, make_policy, token_keys
 from teola.kv.policies.lru import Lru
+from teola.policies.work import Slice
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.driver import Query
 from teola.runtime.observe.trace import Trace
@@ -306,8 +307,8 @@ class Alone(Sim):
         query = Query(id, made, Store(made, {"question": question}), run, Trace(id, "", made, 0.0))
         self.queries[id] = query
         head = made.index["m.prefill" if asked.output else "m.ahead"]
-        work: Any = SimpleNamespace(run=id, primitive=head)
-        self.stepper.arrive(Dispatch("llm", 0, asked.number, ((work, 0, 1),)))  # type: ignore[arg-type]
+        work: Any = SimpleNamespace(run=id, primitive=head, row_tokens=0)
+        self.stepper.arrive(Dispatch("llm", 0, asked.number, (Slice(work, 0, 1),)))
         self.sequences[asked.number] = self.stepper.server.waiting[id, head]
 
     def _let_go(self, asked: Asked, later: int) -> None:
