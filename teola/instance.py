@@ -12,7 +12,7 @@ what cannot be found any more of its prompt and of what it had generated.
 
 Decodings cost nothing while they go on: all of them move with one clock, which counts decoding
 steps, and each knows at which clock it stops next. Blocks that they take meanwhile are counted
-(`Growth`, `BlockCache.reserve`), and get their numbers when somebody asks, or at the end.
+(`DecodingBlocks`, `BlockCache.reserve`), and get their numbers when somebody asks, or at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from teola.errors import EngineError
-from teola.kv import Access, BlockCache, Growth, Swap, Table
+from teola.kv import Access, BlockCache, DecodingBlocks, Swap, Table
 
 NO_ACCESS = Access()
 
@@ -137,7 +137,7 @@ class StepServer:
         self._offset = 0
         """Tokens that the decodings attend to, less the clock for each of them."""
         self.preemptions = 0
-        self._growth = Growth(cache.block_tokens) if cache.bounded else None
+        self._begun = DecodingBlocks(cache.block_tokens) if cache.bounded else None
         self._paid = 0
         """The clock until which the decodings have blocks for their steps."""
 
@@ -220,9 +220,9 @@ class StepServer:
 
     def evicts(self, step: Step) -> bool:
         """Whether its repetitions take blocks in which something can still be found."""
-        if self._growth is None or step.repeat == 1:
+        if self._begun is None or step.repeat == 1:
             return False
-        return self._growth.blocks(self._paid, step.repeat - 1) > self.cache.free
+        return self._begun.blocks(self._paid, step.repeat - 1) > self.cache.free
 
     def finish(self, step: Step, now: float = 0.0, repeats: int = 1) -> list[StepEvent]:
         """The step was computed (`repeats` of its repetitions); what became of it, in order."""
@@ -285,24 +285,24 @@ class StepServer:
                 break
             heappop(stops)  # aborted, or preempted
         repeats = max(1, stop - self._clock)
-        if self._growth is None or repeats == 1:
+        if self._begun is None or repeats == 1:
             return repeats
         # The first one has its blocks.
-        return 1 + self._growth.steps(self._clock + 1, self.cache.available, repeats - 1)
+        return 1 + self._begun.steps(self._clock + 1, self.cache.available, repeats - 1)
 
     def _join(self, sequence: TokenSequence) -> None:
         sequence.joined = self._clock - sequence.generated
         self.decoding[sequence.id] = sequence
         self._offset += sequence.offset
-        if self._growth is not None:
-            self._growth.join(sequence.offset)
+        if self._begun is not None:
+            self._begun.join(sequence.offset)
 
     def _leave(self, sequence: TokenSequence) -> None:
         sequence.generated = self._clock - sequence.joined
         del self.decoding[sequence.id]
         self._offset -= sequence.offset
-        if self._growth is not None:
-            self._growth.leave(sequence.offset)
+        if self._begun is not None:
+            self._begun.leave(sequence.offset)
             assert sequence.table is not None
             held = self._blocks(sequence.offset + self._paid - 1)
             sequence.reserved = held - len(sequence.table.blocks)
@@ -335,14 +335,14 @@ class StepServer:
     def _pay(self, clock: int, now: float) -> bool:
         """Reserve the blocks that decodings begin before the clock is so much; whether there
         were enough."""
-        growth = self._growth
-        if growth is None:
+        begun = self._begun
+        if begun is None:
             return True
-        if not growth.count:  # whoever joins pays from then on
+        if not begun.count:  # whoever joins pays from then on
             self._paid = self._clock
             return True
         if clock > self._paid:
-            blocks = growth.blocks(self._paid, clock - self._paid)
+            blocks = begun.blocks(self._paid, clock - self._paid)
             if blocks and not self.cache.reserve(blocks, now):
                 return False
             self._paid = clock
@@ -412,7 +412,7 @@ class StepServer:
                     cache.extend(table, missing, now)
                     reserved -= missing
                 cache.commit(table, keys, now)
-        if self._growth is not None:
+        if self._begun is not None:
             cache.unreserve(reserved)
         sequence.reserved = 0
         cache.release(table, now)

@@ -28,7 +28,7 @@ KV_GIB: Final = 1
 
 
 @dataclass(frozen=True)
-class Recording:
+class VLLMRecording:
     """What vllm_recorder.py does. rate: requests a second. prompt, output: fewest and most
     tokens."""
 
@@ -41,7 +41,7 @@ class Recording:
     seed: int = 0
 
 
-def recording(given: argparse.Namespace) -> Recording:
+def recording(given: argparse.Namespace) -> VLLMRecording:
     """As the command line says."""
     kwargs: dict[str, Any] = {
         "model": str(given.model.resolve()),
@@ -53,7 +53,7 @@ def recording(given: argparse.Namespace) -> Recording:
     }
     if given.blocks:
         kwargs["num_gpu_blocks_override"] = given.blocks
-    return Recording(
+    return VLLMRecording(
         str(given.folder.resolve()), kwargs, given.requests, given.rate, seed=given.seed
     )
 
@@ -68,9 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, default=MODEL, help=f"by default {MODEL}")
     parser.add_argument("--python", help="of an environment with vLLM; by default .venv-vllm's")
     parser.add_argument("--blocks", type=int, help="KV blocks of 32 tokens; by default plenty")
-    parser.add_argument("--requests", type=int, default=Recording.requests)
-    parser.add_argument("--rate", type=float, default=Recording.rate, help="requests a second")
-    parser.add_argument("--seed", type=int, default=Recording.seed)
+    parser.add_argument("--requests", type=int, default=VLLMRecording.requests)
+    parser.add_argument("--rate", type=float, default=VLLMRecording.rate, help="requests a second")
+    parser.add_argument("--seed", type=int, default=VLLMRecording.seed)
     given = parser.parse_args(argv)
     if not given.model.is_dir():
         parser.error(f"there is no model in {given.model}: `make vllm` makes one")

@@ -1,7 +1,8 @@
 """Records a run of a real vLLM, in the form that `--run` reads. Started by `record.py`.
 
 Run by path, with the interpreter of an environment that has vLLM; it imports nothing of Teola. It
-reads what to do from stdin, one JSON object (`record.Recording`), and writes the run to a folder.
+reads what to do from stdin, one JSON object (`VLLMRecording` of record.py), and writes the run to
+a folder.
 
 vLLM's engine runs here, step by step, and its clock is the processor time of this process: other
 work on the machine hardly changes what is recorded. While nothing is to be done, the clock jumps to

@@ -8,7 +8,7 @@ many sequences begin a block then, and a sum of them how many blocks a stretch o
 from __future__ import annotations
 
 
-class Growth:
+class DecodingBlocks:
     """Sequences that decode, by the steps at which they begin a block of `block_tokens` tokens.
 
     The step at clock `c` feeds the token number `offset + c` of a sequence to the model, counted

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from teola.instance import StepServer, TokenSequence
-from teola.kv import BlockCache, Growth, make_policy, token_keys
+from teola.kv import BlockCache, DecodingBlocks, make_policy, token_keys
 from tests.planted import catches, edited
 
 BLOCK = 4
@@ -99,10 +99,10 @@ class Scheduler:
 
 
 @catches(
-    "growth-off-by-one",
+    "begun-a-step-late",
     "a block is begun a step late",
-    edited(Growth.join, "(1 - offset)", "(2 - offset)"),
-    edited(Growth.leave, "(1 - offset)", "(2 - offset)"),
+    edited(DecodingBlocks.join, "(1 - offset)", "(2 - offset)"),
+    edited(DecodingBlocks.leave, "(1 - offset)", "(2 - offset)"),
 )
 @catches(
     "preempted-to-the-end",
@@ -112,7 +112,7 @@ class Scheduler:
 @catches(
     "stretch-beyond-memory",
     "decodings go on although there is no block for them",
-    edited(StepServer._repeats, "self._growth is None or repeats == 1", "True"),
+    edited(StepServer._repeats, "self._begun is None or repeats == 1", "True"),
 )
 @pytest.mark.parametrize("seed", range(8))
 def test_memory_is_given_as_by_a_scheduler_that_counts_every_block(seed: int) -> None:
