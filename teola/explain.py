@@ -12,8 +12,9 @@ from teola.explain_measured import MeasuredGraph
 from teola.explain_parts import grown
 from teola.graph import Graph, Op, Primitive, render
 from teola.graph.graph_table import to_text
+from teola.graph.ops import PREFILLS
 from teola.passes import Optimised
-from teola.passes.estimate import seconds, timed
+from teola.passes.estimate import call_tokens, seconds, timed
 from teola.passes.expense import Expenses, PriceOf, expenses
 from teola.passes.origins import origins
 from teola.passes.timetable import timetable
@@ -66,8 +67,10 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """{"app", "profile", "times", "p_graph", "e_graph", "rewrites", "critical_path_s",
-        "grows", "expenses"}, and "measured" if it was run. times: where those of each engine come
-        from; as long as one of them is not known, neither is a critical path (null). grows:
+        "grows", "memory", "expenses"}, and "measured" if it was run. times: where those of each
+        engine come from; as long as one of them is not known, neither is a critical path (null).
+        memory: of LLMs whose KV memory is known, {"kv_tokens", "call_tokens", "calls_at_once"} of
+        an instance, for calls like the longest here. grows:
         components that add parts while they run, which count as often as they are expected to.
         expenses: {"low", "expected", "high"}, each {"prompt_tokens", "cached_tokens",
         "completion_tokens", "calls", "cost"} (cost: null where a price is not known)."""
@@ -92,6 +95,7 @@ class Explanation:
                 "e_graph": self._length_s(after),
             },
             "grows": self._grows(),
+            "memory": self._memory(),
             "expenses": self.expenses.to_json(),
         }
         if self.result is not None:
@@ -116,6 +120,7 @@ class Explanation:
             [*self._folded([self._head("p-graph", before)], width), self._p_table(width)],
             [*self._folded([self._head("e-graph", after)], width), self._e_table(width)],
             self._folded(["where the times come from", *self._source_lines()], width),
+            self._folded(self._memory_lines(), width),
             self._folded(self._expense_lines(), width),
             self._folded(["what the passes did", *self._decisions()], width),
         ]
@@ -214,6 +219,35 @@ class Explanation:
         names = {p.engine for p in self.optimised.e_graph.primitives if p.engine}
         told = {name: self.profile.engine(name).source for name in sorted(names)}
         return {name: source or f"profile {self.profile.name}" for name, source in told.items()}
+
+    def _memory(self) -> dict[str, dict[str, int]]:
+        """By LLM: what the KV memory of an instance holds, and the longest call takes of it."""
+        graph, found = self.optimised.e_graph, dict[str, dict[str, int]]()
+        for p in graph.primitives:
+            engine = self.profile.engine(p.engine) if p.op in PREFILLS else None
+            if engine is None or engine.kv_tokens is None:
+                continue
+            tokens, longest = call_tokens(graph, p), found.get(p.engine, {}).get("call_tokens", 0)
+            if tokens >= longest:
+                found[p.engine] = {
+                    "kv_tokens": engine.kv_tokens,
+                    "call_tokens": tokens,
+                    "calls_at_once": engine.calls_at_once(tokens),
+                }
+        return dict(sorted(found.items()))
+
+    def _memory_lines(self) -> list[str]:
+        found = self._memory()
+        if not found:
+            return []
+        lines = ["memory of LLMs, and calls that an instance runs at once"]
+        for name, memory in found.items():
+            held, tokens = memory["kv_tokens"], memory["call_tokens"]
+            told = f"   {name}: {held:,} tokens of KV, {memory['calls_at_once']:,} calls like the "
+            lines.append(f"{told}longest here ({tokens:,} tokens)")
+            if tokens > held:
+                lines[-1] += ", which does not fit: it will be refused"
+        return lines
 
     def _known(self, p: Primitive) -> bool:
         """Whether one knows how long it takes; a function counts as nothing until it was seen."""

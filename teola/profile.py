@@ -98,6 +98,19 @@ class EngineProfile:
             return self.step.prefill(512) + 128 * self.step.seconds(1, 576)
         return sum(cost.seconds(16, 16 * cost.item_tokens) for cost in self.costs.values())
 
+    @property
+    def kv_tokens(self) -> int | None:
+        """Tokens that its KV memory holds (None: without bound)."""
+        return None if self.kv_blocks is None else self.kv_blocks * self.block_tokens
+
+    def calls_at_once(self, tokens: int) -> int:
+        """How many calls of so many tokens each, prompt and answer, one instance of an LLM runs at
+        once, at least 1: as its KV memory and its limit allow."""
+        if self.kv_blocks is None:
+            return self.max_sequences
+        blocks = max(1, -(-tokens // self.block_tokens))
+        return max(1, min(self.max_sequences, self.kv_blocks // blocks))
+
     def slowed(self, factor: float, limits: EngineProfile) -> EngineProfile:
         """What an instance with these limits takes that is so much slower than this."""
         costs = {op: cost.times(factor) for op, cost in self.costs.items()}
@@ -189,7 +202,7 @@ class Profile:
 
     def for_engines(self, specs: Iterable[EngineSpec]) -> Profile:
         """This profile with one entry for each engine by name: as the engine declares itself where
-        the profile knows nothing of it (or of its window)."""
+        the profile knows nothing of it (or of its window, or its KV memory)."""
         engines = {}
         for spec in specs:
             entry = self.engines.get(spec.name, self.engines.get(spec.kind.value))
@@ -197,7 +210,11 @@ class Profile:
                 entry = declared(spec)
             elif not entry.source:
                 entry = replace(entry, source=f"profile {self.name}")
-            engines[spec.name] = replace(entry, window=entry.window or spec.window)
+            blocks = entry.kv_blocks
+            if blocks is None and spec.kv_blocks is not None:
+                blocks = max(1, spec.kv_blocks * spec.block_tokens // entry.block_tokens)
+            window = entry.window or spec.window
+            engines[spec.name] = replace(entry, window=window, kv_blocks=blocks)
         return replace(self, engines=engines)
 
 
@@ -350,6 +367,7 @@ def declared(spec: EngineSpec) -> EngineProfile:
         prefix_reuse=spec.prefix_reuse,
         keeps_prefixes=spec.keeps_prefixes,
         block_tokens=spec.block_tokens,
+        kv_blocks=spec.kv_blocks,
         window=spec.window,
         max_efficient=spec.max_batch,
         source="not known yet",

@@ -59,12 +59,19 @@ def test_a_recorded_run_makes_one_too(teola: CommandLine, tmp_path: Path) -> Non
         for one in replay(RecordedRun(tuple(asked), 16, 256), step).answered
     ]
     (tmp_path / "requests.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    (tmp_path / "meta.json").write_text('{"engine_kwargs": {"max_num_batched_tokens": 256}}')
+    meta = {
+        "engine_kwargs": {"max_num_batched_tokens": 256},
+        "kv_cache": {"num_gpu_blocks": 2001, "block_size": 32},
+    }
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
     for given in (tmp_path, tmp_path / "requests.jsonl"):
-        assert teola(*FIT, given, "--out", file).code == 0
+        assert "memory for 64,000 tokens of KV" in teola(*FIT, given, "--out", file).out
         llm = load(str(file)).engines["llm"]
         assert llm.step.seconds(4) == pytest.approx(step.seconds(4), rel=0.1)
         assert (llm.max_batch, llm.max_sequences) == (256, 128)
+        assert (llm.kv_blocks, llm.block_tokens, llm.kv_tokens) == (2000, 32, 64_000)
+    assert teola(*FIT, tmp_path, "--kv-tokens", "4000", "--out", file).code == 0
+    assert load(str(file)).engines["llm"].kv_blocks == 125
     assert "--where chooses rows" in teola(*FIT, tmp_path, "-w", "a=b").refused(2)
 
 

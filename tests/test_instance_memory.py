@@ -95,7 +95,7 @@ def test_blocks_are_shared_and_all_come_back() -> None:
 
 def test_a_sequence_waits_until_blocks_are_free() -> None:
     at = server(blocks=4)
-    at.add(sequence(at, "a", range(8), output=4))
+    at.add(sequence(at, "a", range(9), output=4))
     at.add(sequence(at, "b", range(50, 58), output=4))
     assert [s.id for s, _ in step(at).prefills] == ["a"]
     assert not step(at).prefills
@@ -105,7 +105,9 @@ def test_a_sequence_waits_until_blocks_are_free() -> None:
 def test_one_that_can_never_fit_is_refused() -> None:
     at = server(blocks=2)
     with pytest.raises(EngineError, match="need 3 KV blocks and there are 2"):
-        at.add(sequence(at, "a", range(8), output=1))
+        at.add(sequence(at, "a", range(8), output=2))
+    at.add(sequence(at, "b", range(8), output=1))  # what is generated last is not computed
+    assert drain(at) == ["b"]
 
 
 def test_what_is_kept_cannot_be_evicted_until_nothing_else_helps() -> None:
@@ -143,7 +145,7 @@ def conversation(at: StepServer, id: str, ids: Items[int], said: Items[int]) -> 
 @catches(
     "answers-forgotten",
     "generated blocks are not committed",
-    edited(StepServer._free, "tokens // self.cache.block_tokens > len(sequence.keys)", "False"),
+    edited(StepServer._free, "tokens // cache.block_tokens > len(sequence.keys)", "False"),
 )
 def test_the_second_turn_of_a_conversation_finds_prompt_and_answer_of_the_first() -> None:
     at = server()

@@ -184,6 +184,24 @@ def test_the_window_is_what_the_profile_says_or_else_the_engine() -> None:
     assert narrow.for_engines([given]).engine("llm").window == 512
 
 
+def test_kv_memory_is_what_the_profile_says_or_else_the_engine() -> None:
+    given = spec("llm", EngineKind.LLM, block_tokens=32, kv_blocks=100)
+    assert default([given]).engine("llm").kv_tokens == 3200
+    bed = paper("13b")
+    assert bed.for_engines([given]).engine("llm").kv_tokens == 65_536
+    silent = replace(bed, engines={"llm": replace(bed.engines["llm"], kv_blocks=None)})
+    assert silent.for_engines([given]).engine("llm").kv_blocks == 200, "of 16 tokens"
+
+
+def test_calls_run_at_once_as_memory_and_places_allow() -> None:
+    llm = EngineProfile(max_sequences=32, kv_blocks=100)
+    assert llm.calls_at_once(17) == 32
+    assert llm.calls_at_once(160) == 10
+    assert llm.calls_at_once(161) == 9
+    assert llm.calls_at_once(9000) == 1
+    assert EngineProfile(max_sequences=32).calls_at_once(10**9) == 32
+
+
 def test_an_engine_unknown_to_the_profile_speaks_for_itself() -> None:
     given = spec("mine", EngineKind.SQL, max_batch=5)
     assert paper("13b").for_engines([given]).engine("mine").max_batch == 5

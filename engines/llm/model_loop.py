@@ -212,7 +212,7 @@ class ModelLoop:
         except Exception as error:  # noqa: BLE001 - the thread's edge: those who wait are told
             self._failed([*decodes, *(sequence for sequence, _ in step.prefills)], error)
             return
-        whole = [s for s, chunk in step.prefills if s.computed + chunk == s.prompt]
+        whole = [s for s, chunk in step.prefills if s.computed + chunk == s.length]
         events = self.server.finish(step, time.monotonic())
         ended = {event.id for event in events if event.kind == "end"}
         for sequence in (*decodes, *whole):
@@ -233,14 +233,15 @@ class ModelLoop:
         for sequence in decodes:
             job = self._jobs[_number(sequence)]
             past = len(job.ids) + len(job.produced) - 1
-            rows.append(BatchRow(job.produced[-1:], past, _blocks(sequence)))
+            rows.append(BatchRow(job.produced[-1:], past, self.server.blocks(sequence)))
             jobs.append(job)
         for sequence, chunk in step.prefills:
             if not chunk:
                 continue  # all of a prefix was in the cache
             job, past = self._jobs[_number(sequence)], sequence.computed
-            rows.append(BatchRow(job.ids[past : past + chunk], past, _blocks(sequence)))
-            jobs.append(job if past + chunk == sequence.prompt else None)
+            ids = (*job.ids, *job.produced) if job.produced else job.ids  # preempted: both anew
+            rows.append(BatchRow(ids[past : past + chunk], past, self.server.blocks(sequence)))
+            jobs.append(job if past + chunk == sequence.length else None)
         if not rows:
             return {}
         return self._sample(jobs, rows)
@@ -331,8 +332,3 @@ def _deliver(outcomes: Sequence[tuple[ModelJob, JobOutcome]]) -> None:
 def _number(sequence: TokenSequence) -> int:
     assert isinstance(sequence.id, int)
     return sequence.id
-
-
-def _blocks(sequence: TokenSequence) -> list[int]:
-    assert sequence.table is not None
-    return sequence.table.blocks

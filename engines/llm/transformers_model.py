@@ -97,8 +97,8 @@ class TransformersModel:
 
     @property
     def spec(self) -> EngineSpec:
-        """`window` is known after `start`, which may find that the chat template cannot be cut:
-        then `prefix_reuse` is false."""
+        """`window` and `kv_blocks` are known after `start`, which may find that the chat template
+        cannot be cut: then `prefix_reuse` is false."""
         return EngineSpec(
             name=self._name,
             kind=EngineKind.LLM,
@@ -108,6 +108,7 @@ class TransformersModel:
             prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
             keeps_prefixes=True,
             block_tokens=self._block_tokens,
+            kv_blocks=self.kv.blocks if self.kv else None,
             window=self._window or None,
             looks_ahead=looks_ahead(self._policy),
             description=f"{self._model} in this process, {self._dtype}",

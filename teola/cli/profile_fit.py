@@ -20,18 +20,21 @@ FIT_EXAMPLES = o.examples(
 )
 TOKEN_BUDGET: Final = 2048
 SEQUENCES: Final = 256
+BLOCK_TOKENS: Final = 16
 """Limits that engines have if nobody says otherwise."""
 
 
 class _Fitted(NamedTuple):
     """A step that was found. runs: how many measurements there were. error: of them, the mean of
-    what it is off, as a fraction."""
+    what it is off, as a fraction. kv_blocks: of its KV memory, None where nothing tells."""
 
     step: StepTime
     runs: int
     error: float
     token_budget: int = TOKEN_BUDGET
     sequences: int = SEQUENCES
+    kv_blocks: int | None = None
+    block_tokens: int = BLOCK_TOKENS
 
 
 def fit(
@@ -63,7 +66,11 @@ def fit(
     ] = None,
     kv_tokens: Annotated[
         int | None,
-        typer.Option(min=1, show_default=False, help="Tokens that the memory for KV holds."),
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="Tokens that the memory for KV holds. By default what a recorded run tells.",
+        ),
     ] = None,
     sequences: Annotated[
         int | None,
@@ -81,7 +88,9 @@ def fit(
     answers), concurrency (or batch_size) and tpot (milliseconds for each token).
     A recorded run is a folder with requests.jsonl, a line for each request, and
     meta.json. Of all times that have no negative term, the one of least relative
-    error is taken. What is written is a profile, as `--profile` takes it.
+    error is taken. How much KV memory there was is in meta.json (kv_cache), or is
+    found from how many requests ran at once. What is written is a profile, as
+    `--profile` takes it.
     """
     from teola.cli.showing import console, print_json
     from teola.profile import EngineProfile, Profile, to_json
@@ -89,15 +98,15 @@ def fit(
     path = out or Path("profile.json")
     kept = kept_in(path)
     found = _of_rates(file, _chosen(where)) if file.suffix == ".csv" else _of_run(file, where)
-    block_tokens = EngineProfile.block_tokens
+    kv_blocks = max(1, kv_tokens // found.block_tokens) if kv_tokens else found.kv_blocks
     profile = EngineProfile(
         step=found.step,
         max_batch=budget or found.token_budget,
         max_sequences=sequences or found.sequences,
         prefix_reuse=True,
         keeps_prefixes=True,
-        block_tokens=block_tokens,
-        kv_blocks=kv_tokens and max(1, kv_tokens // block_tokens),
+        block_tokens=found.block_tokens,
+        kv_blocks=kv_blocks,
     )
     fresh = to_json(Profile(path.stem, {engine: profile}))
     about = {"file": str(file), "runs": found.runs, "error": round(found.error, 4)}
@@ -111,7 +120,7 @@ def fit(
     if as_json:
         print_json(data)
     else:
-        console().print(_told(engine, found, path))
+        console().print(_told(engine, found, profile.kv_tokens, path))
     return 0
 
 
@@ -130,7 +139,7 @@ def kept_in(path: Path) -> dict[str, Any]:
     return found
 
 
-def _told(engine: str, found: _Fitted, path: Path) -> str:
+def _told(engine: str, found: _Fitted, kv_tokens: int | None, path: Path) -> str:
     step = found.step
     terms = [
         f"{1e3 * step.base_s:.3g} ms for a step",
@@ -142,6 +151,8 @@ def _told(engine: str, found: _Fitted, path: Path) -> str:
     if step.prefill_s:
         terms.append(f"{1e3 * step.prefill_s:.3g} more with any prompt")
     lines = [f"{engine}: " + ", ".join(terms)]
+    if kv_tokens is not None:
+        lines.append(f"memory for {kv_tokens:,} tokens of KV")
     lines.append(f"off by {found.error:.1%} on average, of {found.runs} measurements")
     lines.append(f"written to {path}")
     return "\n".join(lines)
@@ -170,14 +181,20 @@ def _of_rates(file: Path, where: dict[str, str]) -> _Fitted:
 
 def _of_run(file: Path, where: list[str] | None) -> _Fitted:
     from teola.errors import InputError
-    from teola.runtime.step_fit import fitted, load, replay
+    from teola.runtime.step_fit import learned, load, replay
 
     if where:
         raise InputError("--where chooses rows of a .csv file; a recorded run is one run")
     run = load(file if file.is_dir() else file.parent)
-    step = fitted(run, len(run.requests))
+    run, step = learned(run, len(run.requests))
     pairs = zip(replay(run, step).answered, run.requests, strict=True)
     off = [abs(one.latency_s / told.latency_s - 1) for one, told in pairs if told.latency_s > 0]
     return _Fitted(
-        step, len(run.requests), sum(off) / len(off), run.token_budget, run.max_sequences
+        step,
+        len(run.requests),
+        sum(off) / len(off),
+        run.token_budget,
+        run.max_sequences,
+        run.kv_blocks,
+        run.block_tokens,
     )

@@ -2,6 +2,7 @@
 
 from teola.kv.block_keys import Excerpt, chained, excerpt_keys, follow, root, token_keys
 from teola.kv.cache import BlockCache, Table
+from teola.kv.decoding_blocks import DecodingBlocks
 from teola.kv.host_tier import Swap
 from teola.kv.policies import NEVER, POLICIES, Access, Policy, looks_ahead, make_policy
 
@@ -10,6 +11,7 @@ __all__ = [
     "POLICIES",
     "Access",
     "BlockCache",
+    "DecodingBlocks",
     "Excerpt",
     "Policy",
     "Swap",

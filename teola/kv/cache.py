@@ -4,6 +4,7 @@
                             |  ^    --release-->  cached --evicted by the policy--> free
                           commit acquire by a later request with the same prefix
 
+Blocks may be reserved before they are needed by number: they are counted, and stay free.
 A full block's key (`keys`) stands for all tokens up to its end: equal keys mean equal KV. Which
 block is evicted is the policy's choice, among those that nobody references. This module holds no
 KV: block numbers index whatever the caller keeps it in. Blocks get their numbers on first use, so
@@ -55,7 +56,7 @@ class BlockCache:
         self._references: list[int] = []
         self._keys: list[Hashable | None] = []
         self._cached: dict[Hashable, int] = {}
-        self._offered = 0
+        self._offered = self._reserved = 0
         self._noted: dict[Hashable, bool] | None = {} if noting else None
         self.host = HostTier(host, below(policy)) if host else None
         self._uses: dict[int, Use] = {}
@@ -64,8 +65,19 @@ class BlockCache:
 
     @property
     def available(self) -> int:
-        """Blocks that could be allocated now: free ones and those that may be evicted."""
-        return self.blocks - len(self._references) + len(self._free) + self._offered
+        """Blocks that could be allocated now: free ones and those that may be evicted, without
+        those that are reserved."""
+        return self.free + self._offered
+
+    @property
+    def free(self) -> int:
+        """Free blocks that are not reserved."""
+        return self.blocks - len(self._references) + len(self._free) - self._reserved
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it can be full."""
+        return self.blocks < sys.maxsize
 
     @property
     def cached(self) -> int:
@@ -196,12 +208,13 @@ class BlockCache:
     def _allocate(self, count: int, now: float) -> list[int]:
         """So many blocks that hold nothing: free ones, then fresh ones, then evicted ones."""
         references, free = self._references, self._free
-        taken = free[: -count - 1 : -1]
+        unevicted = min(count, self.free)
+        taken = free[: -unevicted - 1 : -1]
         del free[len(free) - len(taken) :]
         for block in taken:
             references[block] = 1
         known = len(references)
-        fresh = min(count - len(taken), self.blocks - known)
+        fresh = unevicted - len(taken)
         if fresh:
             taken += range(known, known + fresh)
             references += [1] * fresh
@@ -211,6 +224,29 @@ class BlockCache:
             references[block] = 1
             taken.append(block)
         return taken
+
+    def reserve(self, blocks: int, now: float = 0.0) -> bool:
+        """Leave so many blocks free, evicting as needed, until `extend` takes them or `unreserve`
+        gives them up. False, and nothing changed, if that cannot be had now."""
+        if blocks > self.available:
+            return False
+        for _ in range(blocks - self.free):
+            self._free.append(self._evict(now))
+        self._reserved += blocks
+        if self._down:
+            self._swapped(())
+        return True
+
+    def unreserve(self, blocks: int) -> None:
+        """Give up so many of the blocks that are reserved."""
+        self._reserved -= blocks
+
+    def extend(self, table: Table, blocks: int, now: float = 0.0) -> None:
+        """Add so many blocks behind the others of a table. They must have been reserved, if the
+        cache can be full."""
+        if self.bounded:
+            self._reserved -= blocks
+        table.blocks += self._allocate(blocks, now)
 
     def _evict(self, now: float) -> int:
         block = self._policy.evict(now)
@@ -305,6 +341,8 @@ class BlockCache:
         assert free | idle | held == set(range(len(self._references))), "a block is lost"
         assert len(free) + len(idle) + len(held) == len(self._references), "one is in two states"
         assert len(self._references) <= self.blocks, "there are more blocks than there may be"
+        assert self._reserved >= 0, "more was given up than was reserved"
+        assert self.free >= 0, "more is reserved than is free"
         if self.host is not None:
             assert not self._cached.keys() & set(self.host.keys()), "a block is in both tiers"
             assert len(self.host) <= self.host.slots

@@ -97,6 +97,18 @@ def planned_output(p: Primitive) -> int:
     return min(ANSWER_TOKENS, params.max_tokens)
 
 
+def call_tokens(graph: Graph, p: Primitive) -> int:
+    """Planned tokens that an LLM holds for a call when it ends: of the prompt of prefilling `p`,
+    with those that it continues, and of the answer."""
+    found = sum(planned_output(graph[id]) for id in graph.children[p.id])
+    while True:
+        found += planned_tokens(graph, p)
+        before = next((value for name, value in p.inputs if name == "sequence"), None)
+        if not isinstance(before, Ref):
+            return found
+        p = graph[before.producer]
+
+
 def seconds(graph: Graph, p: Primitive, profile: Profile) -> float:
     """Estimated execution time of a primitive alone on its engine; of one that grows, from its
     beginning to the end of its last part."""
@@ -244,8 +256,11 @@ def _room(graph: Graph, profile: Profile) -> int:
         if p.op in CONTROL or p.op in DECODES:
             continue
         engine = profile.engine(p.engine)
-        shared = engine.concurrency * max(1, engine.max_batch // max(1, p.items))
-        rooms.append(engine.instances * (engine.max_sequences if p.op in PREFILLS else shared))
+        if p.op in PREFILLS:
+            shared = engine.calls_at_once(call_tokens(graph, p))
+        else:
+            shared = engine.concurrency * max(1, engine.max_batch // max(1, p.items))
+        rooms.append(engine.instances * shared)
     return max(1, min(rooms, default=1))
 
 

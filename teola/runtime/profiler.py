@@ -289,6 +289,7 @@ class Profiler:
             prefix_reuse=self.spec.prefix_reuse,
             keeps_prefixes=self.spec.keeps_prefixes,
             block_tokens=self.spec.block_tokens,
+            kv_blocks=self.spec.kv_blocks,
         )
 
     async def _prefills(self, sizes: Sequence[int]) -> tuple[list[Point], int]:

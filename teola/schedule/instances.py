@@ -175,6 +175,15 @@ class Instances:
         """Whether anything is in flight."""
         return any(instance.batches or instance.weight for instance in self._all)
 
+    def fits(self, some: Sequence[Instance]) -> float:
+        """How many calls, with prompts as long as they were on average, some of the instances have
+        KV memory for. Infinite where one of them does not tell, or nothing was sent yet."""
+        if not self._items:
+            return inf
+        held = [instance.limits.kv_tokens for instance in some]
+        known = sum(tokens for tokens in held if tokens is not None)
+        return inf if None in held else known * self._entries / self._items
+
     # --- what changes ---------------------------------------------------------------------
 
     def down(self, i: int, healing: bool) -> None:

@@ -11,15 +11,16 @@ import pytest
 
 from experiments.common import pages
 from experiments.step_model.__main__ import FIGURES, PAGE, main, measure, section
+from teola.errors import InputError
 from teola.profile import EngineProfile, Profile, StepTime, to_json
-from teola.runtime.step_fit import RecordedRequest, RecordedRun, fitted, load
+from teola.runtime.step_fit import RecordedRequest, RecordedRun, fitted, learned, load
 from teola.runtime.step_fit.stepping import replay
 from tests.planted import catches, edited
 
 TRUE = StepTime(0.012, 5e-5, 1e-7, 3e-5, 1e-9, prefill_s=0.004)
 
 
-def run(rate: float = 4.0, count: int = 150) -> RecordedRun:
+def run(rate: float = 4.0, count: int = 150, kv_blocks: int | None = None) -> RecordedRun:
     chance, at = random.Random(0), 0.0
     asked = []
     for _ in range(count):
@@ -27,12 +28,16 @@ def run(rate: float = 4.0, count: int = 150) -> RecordedRun:
             RecordedRequest(chance.randint(10, 3000), chance.randint(1, 400), at, 0.0, 0.0)
         )
         at += chance.expovariate(rate)
-    return RecordedRun(tuple(asked), max_sequences=24, token_budget=1024)
+    return RecordedRun(tuple(asked), 24, 1024, kv_blocks)
 
 
-def written(folder: Path, noise: float = 0.0) -> Path:
-    """A run whose steps take TRUE, in the form of a published one."""
-    made, chance = run(), random.Random(1)
+def written(
+    folder: Path, noise: float = 0.0, made: RecordedRun | None = None, *, tells: bool = True
+) -> Path:
+    """A run whose steps take TRUE, in the form of a published one. tells: of its KV memory, if that
+    is bounded."""
+    made, chance = made or run(), random.Random(1)
+    folder.mkdir(exist_ok=True)
     lines = []
     for one in replay(made, TRUE).answered:
         late = chance.gauss(0.0, noise) * (one.last - one.first)
@@ -46,7 +51,10 @@ def written(folder: Path, noise: float = 0.0) -> Path:
         lines.append(json.dumps(entry))
     (folder / "requests.jsonl").write_text("\n".join(lines))
     kwargs = {"max_num_seqs": made.max_sequences, "max_num_batched_tokens": made.token_budget}
-    (folder / "meta.json").write_text(json.dumps({"engine_kwargs": kwargs}))
+    meta: dict[str, object] = {"engine_kwargs": kwargs}
+    if made.kv_blocks is not None and tells:
+        meta["kv_cache"] = {"num_gpu_blocks": made.kv_blocks + 1, "block_size": 16}
+    (folder / "meta.json").write_text(json.dumps(meta))
     return folder
 
 
@@ -94,6 +102,54 @@ def test_a_profile_is_scored_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixt
         main(["--run", str(folder), "--profile", str(file), "--json"])
         errors = json.loads(capsys.readouterr().out)
         assert all((error < 1e-3) is right for error in errors.values())
+
+
+TIGHT = 300
+"""Blocks that hold a third of what 24 requests need."""
+
+
+@catches(
+    "unlimited-replay",
+    "a replay knows of no memory",
+    edited(replay, "BlockCache(run.kv_blocks,", "BlockCache(None,"),
+)
+@catches(
+    "one-block-more",
+    "the block that vLLM keeps for itself is taken for room",
+    edited(load, "- OWN_BLOCKS", "+ 40"),
+)
+def test_with_little_memory_the_step_is_found_that_was_found_with_enough(tmp_path: Path) -> None:
+    roomy = written(tmp_path / "roomy", made=run(rate=2.0, count=80))
+    tight = written(tmp_path / "tight", made=run(rate=2.0, count=80, kv_blocks=TIGHT))
+    report = measure(tight, other=roomy)
+    assert (report["kv_blocks"], report["learned"]) == (TIGHT, 0)
+    assert report["preemptions"] > 3
+    assert all(row["error"] < 0.02 for row in report["figures"].values())
+    assert measure(roomy, other=roomy)["figures"]["ttft_mean_error"]["recorded_s"] < (
+        0.2 * report["figures"]["ttft_mean_error"]["recorded_s"]
+    )
+
+
+@catches(
+    "never-memory",
+    "memory is never found to have been the limit",
+    edited("teola.runtime.step_fit.capacity:_blocks", "FEWER * would_run(None)", "0.0"),
+)
+def test_memory_is_found_from_how_many_ran_at_once(tmp_path: Path) -> None:
+    made = run(count=60, kv_blocks=TIGHT)
+    found, step = learned(load(written(tmp_path / "tight", made=made, tells=False)), 40)
+    assert found.kv_blocks == pytest.approx(TIGHT, rel=0.03)
+    assert step.seconds(10, 15_000) == pytest.approx(TRUE.seconds(10, 15_000), rel=0.1)
+    unlimited, _ = learned(load(written(tmp_path / "roomy", made=run(count=60))), 40)
+    assert unlimited.kv_blocks is None
+
+
+def test_a_request_that_the_memory_cannot_hold_is_an_error_of_the_run(tmp_path: Path) -> None:
+    folder = written(tmp_path, made=run(count=40))
+    meta = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**meta, "kv_cache": {"num_gpu_blocks": 9}}))
+    with pytest.raises(InputError, match="tells of 8: correct kv_cache there"):
+        load(folder)
 
 
 KEPT = PAGE.with_name("report.json")

@@ -139,6 +139,8 @@ class Stepper:
         self._step: Step | None = None
         self._job: Share | None = None
         self._began = self._takes = 0.0
+        self._leaving: list[tuple[str, int]] = []
+        """Prefixes to be given up when the step under way has ended."""
         self._stretch = 1.0
         """How many times as long as by its profile its step takes."""
         self._version = 0
@@ -209,9 +211,15 @@ class Stepper:
         self._interrupt()
 
     def release(self, id: tuple[str, int]) -> None:
-        """Give up the prefix that a call has left; somebody may wait for its room."""
-        self.server.release(id, self.sim.now)
-        if self.server.waiting and not self.dead:
+        """Give up the prefix that a call has left; somebody may wait for its room. Where decodings
+        go on that evict others, only when they have come so far."""
+        step, server = self._step, self.server
+        later = step is not None and server.evicts(step)
+        if later:
+            self._leaving.append(id)
+        else:
+            server.release(id, self.sim.now)
+        if (later or server.waiting) and not self.dead:
             self._interrupt()
 
     def kick(self, now: float) -> None:
@@ -293,6 +301,8 @@ class Stepper:
         sim, now = self.sim, self.sim.now
         sim.worked(self.engine, now - self._began)
         events = self.server.finish(step, now, repeats)
+        while self._leaving:
+            self.server.release(self._leaving.pop(0), now)
         self._tell_prefixes(now)
         for event in events:
             if type(event.id) is RowId:

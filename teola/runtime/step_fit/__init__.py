@@ -1,5 +1,6 @@
 """The step time of an LLM, found from runs that were measured: `teola profile fit`."""
 
+from teola.runtime.step_fit.capacity import learned
 from teola.runtime.step_fit.fit import errors, fitted, fitted_to_rates
 from teola.runtime.step_fit.rates import MeasuredRate, rates
 from teola.runtime.step_fit.recorded_run import RecordedRequest, RecordedRun, load
@@ -12,6 +13,7 @@ __all__ = [
     "errors",
     "fitted",
     "fitted_to_rates",
+    "learned",
     "load",
     "rates",
     "replay",

@@ -32,10 +32,10 @@ USUAL_ERROR: Final = 0.02
 GUESS: Final = StepTime(base_s=0.02, per_token_s=5e-5)
 
 
-def fitted(run: RecordedRun, count: int) -> StepTime:
+def fitted(run: RecordedRun, count: int, guess: StepTime = GUESS) -> StepTime:
     """The step time that explains the first `count` answers, of least relative error; no term is
     negative. Of the other requests, only arrivals and lengths are looked at."""
-    found = numpy.array([getattr(GUESS, term) for term in TERMS])
+    found = numpy.array([getattr(guess, term) for term in TERMS])
     seconds = numpy.array([request.last - request.first for request in run.requests[:count]])
     told = seconds > 0  # answers of one token say nothing
     for number in range(ROUNDS):

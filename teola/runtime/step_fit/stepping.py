@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -26,15 +27,18 @@ def terms(step: Step, repeats: int) -> TermValues:
 @dataclass
 class SteppedRun:
     """answered: the requests, with the times at which they would be answered. decode: by request,
-    the terms of all steps from its first token to its last."""
+    the terms of all steps from its first token to its last. preemptions: how many there were."""
 
     answered: list[RecordedRequest]
     decode: list[TermValues]
+    preemptions: int
 
 
 def replay(run: RecordedRun, time: StepTime) -> SteppedRun:
-    """The run as it would be if steps took this time."""
-    cache = BlockCache(None, 16, make_policy("lru"))
+    """The run as it would be if steps took this time. No request finds what another one computed,
+    but one that was preempted what it had computed itself."""
+    cache = BlockCache(run.kv_blocks, run.block_tokens, make_policy("lru"))
+    finds = run.finds and run.kv_blocks is not None
     server = StepServer(run.token_budget, run.max_sequences, cache)
     answered, coming = list(run.requests), 0
     nothing: TermValues = numpy.zeros(len(TERMS))
@@ -43,7 +47,8 @@ def replay(run: RecordedRun, time: StepTime) -> SteppedRun:
     while ended < len(answered):
         while coming < len(answered) and run.requests[coming].queued <= now:
             request = run.requests[coming]
-            server.add(TokenSequence(coming, prompt=request.prompt, output=request.output))
+            grown = _own_keys(coming, run.block_tokens) if finds else None
+            server.add(TokenSequence(coming, request.prompt, request.output, grown=grown))
             coming += 1
         step = server.plan(now)
         if step is None:
@@ -64,4 +69,10 @@ def replay(run: RecordedRun, time: StepTime) -> SteppedRun:
                 decode[id] = spent - until_first[id]
                 answered[id] = answered[id]._replace(last=now)
                 ended += 1
-    return SteppedRun(answered, decode)
+    return SteppedRun(answered, decode, server.preemptions)
+
+
+def _own_keys(id: int, block_tokens: int) -> Callable[[int], range]:
+    """Keys of the blocks of a request that nobody shares."""
+    first = id << 32
+    return lambda tokens: range(first, first + tokens // block_tokens)

@@ -48,11 +48,13 @@ class Lanes(NamedTuple):
     """What an engine does side by side now.
 
     width: places that it has. Nobody knows it of an LLM, which takes everybody and becomes slower.
-    inside: how many an LLM has begun with; None for other engines.
+    inside: how many an LLM has begun with; None for other engines. fits: calls as long as they are
+    on average for which an LLM has memory (infinite: nobody knows).
     """
 
     width: float
     inside: int | None = None
+    fits: float = inf
 
 
 class Ticket(NamedTuple):
@@ -230,7 +232,7 @@ class Admission:
     def _lanes(self, mine: Tenant, engine: str) -> float:
         found = self._now(engine)
         width = max(1.0, found.width)
-        return width if found.inside is None else mine.crowd(engine).lanes(width)
+        return width if found.inside is None else mine.crowd(engine).lanes(width, found.fits)
 
     def _learn(self, mine: Tenant, learned: Learned, demand: Demand, ticket: Ticket) -> None:
         for engine, took_s in demand.work.items():

@@ -51,7 +51,8 @@ def _lanes(runtime: Runtime, engine: str, now: float) -> Lanes:
         return Lanes(1.0)
     usable = [instance for instance in queue.instances if instance.usable(now)]
     if queue.continuous:
-        return Lanes(len(usable), sum(instance.entries for instance in queue.instances))
+        inside = sum(instance.entries for instance in queue.instances)
+        return Lanes(len(usable), inside, queue.instances.fits(usable))
     return Lanes(sum(instance.limits.concurrency for instance in usable))
 
 

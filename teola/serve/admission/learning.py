@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from teola.runtime.observe.demand import Demand
@@ -126,9 +127,10 @@ class Crowd:
             self.inside.add(inside, CROWDED)
             self.stretch.add(took_s / alone_s, CROWDED)
 
-    def lanes(self, instances: float) -> float:
-        """How many it does side by side as quickly as one."""
+    def lanes(self, instances: float, fits: float = inf) -> float:
+        """How many it does side by side as quickly as one. fits: for how many it has memory, if
+        they share nothing."""
         inside, stretch = self.inside.value, self.stretch.value
         if stretch <= SLOWED:
-            return max(SIDE_BY_SIDE * instances, MORE * inside)
+            return max(instances, inside, min(fits, max(SIDE_BY_SIDE * instances, MORE * inside)))
         return max(instances, inside / stretch)

@@ -43,8 +43,8 @@ def whole(model_folder: Path) -> Iterator[TransformersModel]:
     "a chunk is computed as if nothing stood before it",
     edited(
         "teola_engines.llm.model_loop:ModelLoop._compute",
-        "rows.append(BatchRow(job.ids[past : past + chunk], past, _blocks(sequence)))",
-        "rows.append(BatchRow(job.ids[past : past + chunk], 0, _blocks(sequence)))",
+        "rows.append(BatchRow(ids[past : past + chunk], past, self.server.blocks(sequence)))",
+        "rows.append(BatchRow(ids[past : past + chunk], 0, self.server.blocks(sequence)))",
     ),
 )
 async def test_prompts_in_chunks_beside_decodings_give_the_tokens_of_the_whole(

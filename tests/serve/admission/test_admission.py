@@ -197,6 +197,8 @@ def test_an_engine_that_was_not_seen_to_slow_down_may_take_more() -> None:
     crowd = Crowd()
     assert crowd.lanes(1) == 16
     assert crowd.lanes(3) == 48
+    assert crowd.lanes(3, fits=20) == 20, "no more than it has memory for"
+    assert crowd.lanes(3, fits=2) == 3, "but one an instance"
     for _ in range(100):
         crowd.saw(20, took_s=1.2, alone_s=1.0)
     assert crowd.lanes(1) == pytest.approx(30)
