@@ -41,9 +41,9 @@ LONGEST = 24_000
 
 @component(outputs="found", pure=True)
 def gather(findings: str, notes: list[str]) -> str:
-    known = findings.split("\n\n") if findings != NOTHING else []
+    earlier = findings.split("\n\n") if findings != NOTHING else []
     read = [note.strip() for note in notes if note and note.strip().lower() != "nothing"]
-    return "\n\n".join(dict.fromkeys([*known, *read]))[-LONGEST:] or NOTHING
+    return "\n\n".join(dict.fromkeys([*earlier, *read]))[-LONGEST:] or NOTHING
 
 
 @component(outputs="verdict", name="more", pure=True)

@@ -91,13 +91,13 @@ _COMPONENTS = "teola.workflow.components"
 
 def __getattr__(name: str) -> _typing.Any:
     if name == "__version__":
-        found = _import_module("importlib.metadata").version("teola")
+        value = _import_module("importlib.metadata").version("teola")
     elif name in __all__:
-        found = getattr(_import_module(_HOMES.get(name, _COMPONENTS)), name)
+        value = getattr(_import_module(_HOMES.get(name, _COMPONENTS)), name)
     else:
         raise AttributeError(f"module 'teola' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

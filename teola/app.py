@@ -49,7 +49,7 @@ class App(Application):
     # --- running --------------------------------------------------------------------------
 
     @parameters_of(run_call)
-    def run(self, asked: RunCall) -> Result:
+    def run(self, call: RunCall) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
 
         overrides: parameters of components for this query, {"search.top_k": 4} or {"search":
@@ -68,12 +68,12 @@ class App(Application):
         tenant and time, and ends with it. Raises InputError before anything starts, and
         QueryFailed, DeadlineExceeded or QueryCancelled if there is no answer.
         """
-        return ways.wait(self, asked)
+        return ways.wait(self, call)
 
     @parameters_of(run_call)
-    async def arun(self, asked: RunCall) -> Result:
+    async def arun(self, call: RunCall) -> Result:
         """`run` for async code; cancelling it cancels the query."""
-        return await ways.awaited(self, asked)
+        return await ways.awaited(self, call)
 
     @parameters_of(resume_call)
     def resume(self, reply: ResumeCall) -> Result:
@@ -94,7 +94,7 @@ class App(Application):
         return await ways.resumed(self, reply)
 
     def waiting(self, tenant: str = "default") -> list[Inquiry]:
-        """What its queries ask that wait for people, here and in the runtime's journal."""
+        """Questions of its queries that wait for people, here and in the runtime's journal."""
         return ways.waits(self, tenant)
 
     def cancel(self, query_id: str, tenant: str = "default") -> None:
@@ -127,7 +127,7 @@ class App(Application):
         return ways.wait_for_all(jobs, on_done)
 
     @parameters_of(run_call)
-    def stream(self, asked: RunCall) -> Iterator[Token | Progress | ToolStep | Result]:
+    def stream(self, call: RunCall) -> Iterator[Token | Progress | ToolStep | Result]:
         """Tokens of the final answer, progress, and steps of agents (`ToolStep` of teola.tools) as
         they come; the Result is the last item.
 
@@ -135,12 +135,12 @@ class App(Application):
         what it asks people, in the thread of the loop, once nothing else can run; without it the
         Result of a query that waits is the last item, too, and `resume` goes on.
         """
-        return ways.follow(ways.job_of(self, asked.spec), asked.on_ask)
+        return ways.follow(ways.job_of(self, call.spec), call.on_ask)
 
     @parameters_of(run_call)
-    def astream(self, asked: RunCall) -> AsyncIterator[Token | Progress | ToolStep | Result]:
+    def astream(self, call: RunCall) -> AsyncIterator[Token | Progress | ToolStep | Result]:
         """`stream` for async code."""
-        return ways.follow_here(ways.job_of(self, asked.spec), asked.on_ask)
+        return ways.follow_here(ways.job_of(self, call.spec), call.on_ask)
 
     # --- looking --------------------------------------------------------------------------
 
@@ -161,9 +161,9 @@ class App(Application):
         documents, 48 chunks are assumed. analyze: run it, and put what was measured beside; the
         graphs are then those that ran.
         """
-        asked = by_name(inputs, more)
-        given = completed(self.declared, asked)
-        lacks = absent(self.declared, given) if asked else frozenset()
+        stated = by_name(inputs, more)
+        values = completed(self.declared, stated)
+        lacks = absent(self.declared, values) if stated else frozenset()
         runtime = self.home
         names = self.engine_names
         if isinstance(profile, str):
@@ -174,13 +174,13 @@ class App(Application):
             else runtime.profile_for(names)
         )
         if analyze:
-            ask = QuerySpec(given, overrides or {}, passes, tenant="default")
+            ask = QuerySpec(values, overrides or {}, passes, tenant="default")
             job = self.job(ask, profile=chosen)
             result = runtime.start(job.run()).result().checked()
             return Explanation.of_run(chosen, result, runtime.price_of)
-        sizes = self._list_sizes(given)
-        if given.get("documents") is not None:
-            sizes["chunks"] = runtime.start(self._count(given, overrides)).result()
+        sizes = self._list_sizes(values)
+        if values.get("documents") is not None:
+            sizes["chunks"] = runtime.start(self._count(values, overrides)).result()
         optimised = Optimiser(self.builder, chosen).optimise(
             nested(overrides),
             sizes,
@@ -239,17 +239,17 @@ class App(Application):
         """One query, checked but not started; see Job."""
         return Job(self, ask, id=id, profile=profile)
 
-    def _list_sizes(self, given: Mapping[str, Any]) -> dict[str, int]:
-        lists = {k: len(v) for k, v in given.items() if self.inputs.get(k) in LISTS}
+    def _list_sizes(self, values: Mapping[str, Any]) -> dict[str, int]:
+        lists = {k: len(v) for k, v in values.items() if self.inputs.get(k) in LISTS}
         if Kind.DOCUMENTS in self.inputs.values():
             lists["chunks"] = PLANNED_CHUNKS
         return lists
 
-    async def _count(self, given: Mapping[str, Any], overrides: Overrides | None) -> int:
+    async def _count(self, values: Mapping[str, Any], overrides: Overrides | None) -> int:
         """Chunks of the given documents, without storing anything."""
         embedding, store, _ = self.indexing()
         runtime = self.home
         await runtime.ensure(["documents", embedding, store])
         preparer = runtime.preparer(embedding, store)
         splitting = self.splitting(nested(overrides))
-        return await preparer.count(collected(given["documents"]).sources, splitting)
+        return await preparer.count(collected(values["documents"]).sources, splitting)

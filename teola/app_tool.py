@@ -71,7 +71,7 @@ def component_tool(
     name = options.get("name") or app.name
     called = f"tool {name!r}"
     check_known(called, options)
-    inputs = {key: one for key, one in app.declared.items() if key not in given}
+    inputs = {key: declared for key, declared in app.declared.items() if key not in given}
     for key in about:
         if key not in inputs:
             raise UnknownName("input", key, inputs, called)
@@ -95,8 +95,8 @@ def _schema(
 ) -> JsonSchema:
     properties: dict[str, Any] = {}
     required = []
-    for name, one in inputs.items():
-        kind = Kind(one.kind)
+    for name, declared in inputs.items():
+        kind = Kind(declared.kind)
         if kind is Kind.DOCUMENTS:
             if given.get("collection") is None:
                 raise InputError(
@@ -108,10 +108,10 @@ def _schema(
             **_KINDS[kind],
             **({"description": about[name]} if name in about else {}),
         }
-        if not one.optional:
+        if not declared.optional:
             required.append(name)
-        elif one.default is not None:
-            properties[name]["default"] = one.default
+        elif declared.default is not None:
+            properties[name]["default"] = declared.default
     return {
         "type": "object",
         "properties": properties,

@@ -1,7 +1,6 @@
 """Which applications there are: installed ones (entry points `teola.apps`) and registered ones by
-name, own ones by file. What another package installs may be broken; that harms nobody but who asks
-for it.
-"""
+name, own ones by file. A broken application of another package fails when it is asked for, and
+harms no other."""
 
 from __future__ import annotations
 
@@ -44,15 +43,15 @@ def names() -> list[str]:
 
 def installed() -> list[Listing]:
     """All applications by name; a broken one carries its error."""
-    found = [
+    listings = [
         Listing(name, REGISTERED, named.thing) for name, named in REGISTRY.registered().items()
     ]
     for name, point in REGISTRY.offered().items():
         try:
-            found.append(Listing(name, point.value, _load(point)))
+            listings.append(Listing(name, point.value, _load(point)))
         except InputError as error:
-            found.append(Listing(name, point.value, None, str(error)))
-    return sorted(found, key=lambda listing: listing.name)
+            listings.append(Listing(name, point.value, None, str(error)))
+    return sorted(listings, key=lambda listing: listing.name)
 
 
 def load_app(where: str) -> App:
@@ -70,12 +69,12 @@ def load_app(where: str) -> App:
 
 def _load(point: EntryPoint) -> App:
     try:
-        found = point.load()
+        loaded = point.load()
     except Exception as error:  # another package's code may raise anything
         raise InputError(
             f"application {point.name!r} ({point.value}) cannot be imported: {_told(error)}"
         ) from error
-    return _checked(f"{point.name!r} ({point.value})", found)
+    return _checked(f"{point.name!r} ({point.value})", loaded)
 
 
 def _from_file(path: Path, variable: str) -> App:
@@ -114,12 +113,12 @@ def _run_file(path: Path) -> ModuleType:
     return module
 
 
-def _checked(where: str, found: Any) -> App:
-    _check(where, found)
-    app: App = found
+def _checked(where: str, loaded: Any) -> App:
+    _check(where, loaded)
+    app: App = loaded
     return app
 
 
 def _told(error: Exception) -> str:
-    said = whole(error)
-    return said if said == type(error).__name__ else f"{type(error).__name__}: {said}"
+    message = whole(error)
+    return message if message == type(error).__name__ else f"{type(error).__name__}: {message}"

@@ -104,13 +104,13 @@ def index(
             f"the collection {UNNAMED!r} holds what came without a collection: choose another name"
         )
     documents = collected(paths, most=None, root=root)
-    given = [_with(source, metadata or {}, replace) for source in documents.sources]
-    if not given:
+    sources = [_with(source, metadata or {}, replace) for source in documents.sources]
+    if not sources:
         raise InputError("there is nothing to index; give files or directories")
-    for source in given:
+    for source in sources:
         if source.path is not None and not source.path.exists():
             raise DocumentError(f"no such file: {str(source.path)!r}; check the path")
-    _check_names(given)
+    _check_names(sources)
     folders = _folders(paths) if sync else []
     home = runtime or default_runtime()
     app = App(
@@ -120,21 +120,21 @@ def index(
         outputs={"stored": "stored"},
         runtime=home,
     )
-    ask = QuerySpec({"documents": given[:1]}, overrides or {}, None, deadline_s, tenant)
+    ask = QuerySpec({"documents": sources[:1]}, overrides or {}, None, deadline_s, tenant)
     app.job(ask)
     gone: list[dict[str, Any]] = []
     if folders:
-        gone = _gone(_documents(home, tenant, collection), given, folders, may_delete)
+        gone = _gone(_documents(home, tenant, collection), sources, folders, may_delete)
     work = _Index(app, collection, ask, on_progress or _ignore)
-    future = home.start(work.run(given))
+    future = home.start(work.run(sources))
     try:
-        found = future.result()
+        report = future.result()
     except BaseException:
         future.cancel()
         raise
     ids = [str(document["id"]) for document in gone if document["origin"] not in work.unread]
     deleted = _delete(home, tenant, collection, ids) if ids else 0
-    return {**found, "passed_over": dict(documents.passed_over), "deleted": deleted}
+    return {**report, "passed_over": dict(documents.passed_over), "deleted": deleted}
 
 
 def list_collections(
@@ -224,7 +224,7 @@ def _check_known(home: Runtime, tenant: str, collection: str) -> None:
 
 def ids_of(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
     """Ids of the documents that have one of the names or ids `wanted`."""
-    found: list[str] = []
+    ids: list[str] = []
     for name in wanted:
         matching = [str(d["id"]) for d in there if name in (d["name"], str(d["id"]))]
         if not matching:
@@ -234,21 +234,21 @@ def ids_of(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) 
                 f"no document {name!r} in collection {collection!r}{hint} "
                 f"(`teola collections {collection}` lists them)"
             )
-        found += matching
-    return found
+        ids += matching
+    return ids
 
 
 def _with(source: Source, metadata: Mapping[str, Any], replaces: bool) -> Source:
     return replace(source, metadata={**metadata, **source.metadata}, replace=replaces)
 
 
-def _check_names(given: Iterable[Source]) -> None:
+def _check_names(sources: Iterable[Source]) -> None:
     """Raise InputError for two documents of one name."""
     seen: dict[str, Source] = {}
-    for source in given:
+    for source in sources:
         other = seen.setdefault(source.name, source)
         if _identity(other) != _identity(source):
-            places = " and ".join(_place(one) or "a text" for one in (other, source))
+            places = " and ".join(_place(document) or "a text" for document in (other, source))
             raise InputError(
                 f"two documents are named {readable(source.name)!r} ({places}), and a name is one "
                 "document of a collection: `--root DIR` (root=DIR) names files by their way from "
@@ -267,28 +267,28 @@ def _place(source: Source) -> str:
 
 def _folders(paths: Any) -> list[Path]:
     """Where the directories really lie. Raises InputError for anything else."""
-    given = [paths] if isinstance(paths, (str, Path, Mapping, Source)) else list(paths)
+    entries = [paths] if isinstance(paths, (str, Path, Mapping, Source)) else list(paths)
     folders: list[Path] = []
-    for one in given:
-        if not isinstance(one, (str, Path)) or not Path(one).expanduser().is_dir():
-            told = repr(str(one)) if isinstance(one, (str, Path)) else "a text"
+    for entry in entries:
+        if not isinstance(entry, (str, Path)) or not Path(entry).expanduser().is_dir():
+            shown = repr(str(entry)) if isinstance(entry, (str, Path)) else "a text"
             raise InputError(
-                f"sync deletes what is gone from a directory, and {told} is none: give directories "
-                "only, or leave sync out"
+                f"sync deletes what is gone from a directory, and {shown} is none: give "
+                "directories only, or leave sync out"
             )
-        folders.append(origin_of(Path(one).expanduser()))
+        folders.append(origin_of(Path(entry).expanduser()))
     return folders
 
 
 def _gone(
     there: Sequence[dict[str, Any]],
-    given: Sequence[Source],
+    sources: Sequence[Source],
     folders: Sequence[Path],
     may_delete: MayDelete | None,
 ) -> list[dict[str, Any]]:
     """Documents that came from the folders, and whose file is gone or has another name now."""
-    names = {(source.name, source.origin) for source in given}
-    origins = {source.origin for source in given}
+    names = {(source.name, source.origin) for source in sources}
+    origins = {source.origin for source in sources}
     gone: dict[str, dict[str, Any]] = {}
     for folder in folders:
         own = [d for d in there if d["origin"] and Path(d["origin"]).is_relative_to(folder)]
@@ -324,7 +324,7 @@ def _is_missing(path: Path) -> bool:
 
 
 class _Index:
-    """One call of `index`, on the runtime's loop. unread: where what failed comes from."""
+    """One call of `index`, on the runtime's loop. unread: origins of the documents that failed."""
 
     def __init__(
         self,
@@ -341,13 +341,13 @@ class _Index:
         self._bytes = 0
         self._freed = asyncio.Condition()
 
-    async def run(self, given: Sequence[Source]) -> dict[str, Any]:
+    async def run(self, sources: Sequence[Source]) -> dict[str, Any]:
         """Index all; the first error that is not one document's own ends everything."""
         await self.app.home.ensure(self.app.engine_names)
-        self.report(IndexingStep("found", items=len(given)))
-        left = iter(given)
+        self.report(IndexingStep("found", items=len(sources)))
+        left = iter(sources)
         workers = [
-            asyncio.create_task(self._worker(left)) for _ in range(min(IN_FLIGHT, len(given)))
+            asyncio.create_task(self._worker(left)) for _ in range(min(IN_FLIGHT, len(sources)))
         ]
         try:
             await asyncio.gather(*workers)
@@ -358,7 +358,7 @@ class _Index:
             await asyncio.gather(*workers, return_exceptions=True)
         return {
             "collection": self.collection,
-            "documents": len(given),
+            "documents": len(sources),
             "new": self.new,
             "known": self.known,
             "chunks": self.chunks,
@@ -392,8 +392,8 @@ class _Index:
             if isinstance(event, Progress) and _embedded(event):
                 self.report(IndexingStep("embedded", source.name, event.items))
 
-        given = {"documents": [source], "collection": self.collection}
-        job = self.app.job(replace(self.ask, inputs=given))
+        inputs = {"documents": [source], "collection": self.collection}
+        job = self.app.job(replace(self.ask, inputs=inputs))
         try:
             (await job.run(watch)).checked()
         except (DocumentError, QueryError) as error:
@@ -425,4 +425,4 @@ def _size(source: Source) -> int:
 
 
 def _ignore(step: IndexingStep) -> None:
-    """Nobody watches."""
+    """Progress that nobody watches."""

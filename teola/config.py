@@ -361,36 +361,37 @@ class Configuration(_Table):
         self, base: Mapping[str, EngineConfig] = DEFAULTS
     ) -> dict[str, EngineConfig]:
         """All engines, those of `base` included. Raises UnknownName, InputError."""
-        found = {}
+        configs = {}
         for name, table in self.engines.items():
             values = {key: value for key, value in table if key != "type" and value is not None}
-            given = {
+            defaults = {
                 key: value
                 for key in ("batching", "routing")
                 if key not in values and (value := getattr(self.policies, key)) is not None
             }
             try:
-                found[name] = EngineConfig(table.type, **{**given, **values})
+                configs[name] = EngineConfig(table.type, **{**defaults, **values})
             except InputError as error:
                 if isinstance(error, UnknownName):
                     raise
                 raise InputError(f"engine {name!r}: {error}") from None
         for name, database in self.databases.items():
-            if name in found or name in base:
+            if name in configs or name in base:
                 raise InputError(f"database {name!r} has the name of an engine: rename it")
             try:
-                found[name] = database.engine()
+                configs[name] = database.engine()
             except InputError as error:
                 raise InputError(f"database {name!r}: {error}") from None
-        rest = {name: config for name, config in base.items() if name not in found}
-        if self.databases and (known := rest.get(DATABASES)) is not None:
+        rest = {name: config for name, config in base.items() if name not in configs}
+        if self.databases and (databases := rest.get(DATABASES)) is not None:
             named = {name: table.engine_options for name, table in self.databases.items()}
-            rest[DATABASES] = replace(known, options={**known.options, "named": named})
+            rest[DATABASES] = replace(databases, options={**databases.options, "named": named})
         policies = self.policies
-        return {**with_policies(rest, policies.batching, policies.routing), **found}
+        return {**with_policies(rest, policies.batching, policies.routing), **configs}
 
     def check(self) -> None:
-        """Everything that can be known without starting. Raises UnknownName, InputError."""
+        """Check all that can be checked without starting anything. Raises UnknownName,
+        InputError."""
         if self.policies.profile:
             load_profile(self.policies.profile)
         self.tool_servers()
@@ -413,17 +414,17 @@ def read(path: Path) -> Configuration:
     try:
         return Configuration.model_validate(_expanded(_parsed(path, text), path))
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        unknown = [one for one in found if one["type"] == "extra_forbidden"]
-        first = [*unknown, *found][0]  # a misspelt key is missing as well
+        errors = error.errors(include_url=False)
+        unknown = [entry for entry in errors if entry["type"] == "extra_forbidden"]
+        first = [*unknown, *errors][0]  # a misspelt key is missing as well
         where = ".".join(str(part) for part in first["loc"])
         if unknown:
-            told = f"unknown key {where!r}{_hint(first['loc'])}"
+            message = f"unknown key {where!r}{_hint(first['loc'])}"
         elif first["type"] == "missing":
-            told = f"{where} is missing"
+            message = f"{where} is missing"
         else:
-            told = f"{where}: {first['msg']} (got {first['input']!r})"
-        raise InputError(f"{path}: {told}") from None
+            message = f"{where}: {first['msg']} (got {first['input']!r})"
+        raise InputError(f"{path}: {message}") from None
 
 
 def _parsed(path: Path, text: str) -> Any:
@@ -433,8 +434,8 @@ def _parsed(path: Path, text: str) -> Any:
         try:
             return yaml.safe_load(text) or {}
         except yaml.YAMLError as error:
-            told = " ".join(str(error).split())
-            raise InputError(f"{path} is not YAML: {told}") from None
+            message = " ".join(str(error).split())
+            raise InputError(f"{path} is not YAML: {message}") from None
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

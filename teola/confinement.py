@@ -20,8 +20,8 @@ _PASSED: Final = re.compile(
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What is known to be harmless, and `more`, which goes before it. The rest may hold keys of
-    services, passwords and tokens."""
+    """The environment of such a process: what is known to be harmless, and `more`, which goes
+    before it. The rest may hold keys of services, passwords and tokens."""
     return {name: value for name, value in os.environ.items() if _PASSED.fullmatch(name)} | more
 
 

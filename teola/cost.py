@@ -29,7 +29,7 @@ class Cost:
         return self.base_s + self.per_item_s * items + self.per_token_s * tokens
 
     def times(self, factor: float) -> Cost:
-        """Of one that takes so many times as long."""
+        """The cost of batches that take `factor` times as long."""
         base, items, tokens = self.base_s, self.per_item_s, self.per_token_s
         return replace(
             self, base_s=factor * base, per_item_s=factor * items, per_token_s=factor * tokens
@@ -72,8 +72,8 @@ class StepTime:
 
     @classmethod
     def of(cls, prefill: Cost, decode: Cost) -> StepTime:
-        """As long as `prefill` for a step that computes one prompt, and as `decode` for one that
-        only decodes."""
+        """Times of steps: one that computes one prompt takes as long as `prefill`, one that only
+        decodes as long as `decode`."""
         return cls(
             base_s=decode.base_s,
             per_sequence_s=decode.per_item_s,
@@ -82,7 +82,7 @@ class StepTime:
         )
 
     def times(self, factor: float) -> StepTime:
-        """Of one that takes so many times as long."""
+        """The times of steps that take `factor` times as long."""
         return StepTime(*(factor * value for value in astuple(self)))
 
     def seconds(
@@ -114,12 +114,12 @@ class StepTime:
             return 1
         half = first - growth / 2
         about = (sqrt(half * half + 2 * growth * seconds) - half) / growth if growth else 0.0
-        found = max(1, int(about if growth else seconds / first))
-        while found > 1 and self.seconds(sequences, context, repeat=found - 1) >= seconds:
-            found -= 1
-        while self.seconds(sequences, context, repeat=found) < seconds:
-            found += 1
-        return found
+        steps = max(1, int(about if growth else seconds / first))
+        while steps > 1 and self.seconds(sequences, context, repeat=steps - 1) >= seconds:
+            steps -= 1
+        while self.seconds(sequences, context, repeat=steps) < seconds:
+            steps += 1
+        return steps
 
     def prefill(self, tokens: int) -> float:
         """Time of a step that computes one prompt and nothing else."""

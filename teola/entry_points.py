@@ -8,11 +8,11 @@ from importlib.metadata import EntryPoint, EntryPoints, entry_points
 
 
 def offered(group: str) -> dict[str, EntryPoint]:
-    """By name."""
+    """Entry points of the group, by name."""
     return {point.name: point for point in _on(tuple(sys.path)).select(group=group)}
 
 
 @cache
 def _on(path: tuple[str, ...]) -> EntryPoints:
-    """Of all packages; to look through them takes tens of milliseconds."""
+    """Entry points of all packages on `path`; looking through them takes tens of milliseconds."""
     return entry_points()  # type: ignore[return-value]  # typed as of Python 3.9

@@ -40,15 +40,15 @@ LONGEST_REASON: Final = 65_536
 
 
 def whole(error: BaseException) -> str:
-    """All that an error says, its lines after the first indented; its type if it says nothing, or
+    """An error's text, its lines after the first indented; its type if it says nothing, or
     cannot."""
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - errors may be anybody's
-        said = ""
-    if len(said) > LONGEST_REASON:
-        said = f"{said[:LONGEST_REASON]}..."
-    first, *rest = said.strip().splitlines() or [type(error).__name__]
+        text = ""
+    if len(text) > LONGEST_REASON:
+        text = f"{text[:LONGEST_REASON]}..."
+    first, *rest = text.strip().splitlines() or [type(error).__name__]
     return "\n".join([first, *(f"    {line}" for line in rest)])
 
 

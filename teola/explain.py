@@ -37,7 +37,7 @@ HANGING: Final = " " * 5
 
 
 def unpriced(engine: str) -> Price | None:
-    """Where no price is known."""
+    """For explanations without prices: none is known."""
     return None
 
 
@@ -54,7 +54,7 @@ class Explanation:
 
     @classmethod
     def of_run(cls, profile: Profile, result: Result, price_of: PriceOf = unpriced) -> Self:
-        """Of a query that was run, with the graphs that ran."""
+        """The explanation of a query that was run, with the graphs that ran."""
         plan = result.trace.plan if result.trace else None
         optimised = plan.optimised if plan else None
         assert optimised is not None
@@ -75,7 +75,7 @@ class Explanation:
         expenses: {"low", "expected", "high"}, each {"prompt_tokens", "cached_tokens",
         "completion_tokens", "calls", "cost"} (cost: null where a price is not known)."""
         before, after = self.optimised.p_graph, self.optimised.e_graph
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "app": self.app,
             "profile": self.profile.name,
             "times": self._sources(),
@@ -99,8 +99,8 @@ class Explanation:
             "expenses": self.expenses.to_json(),
         }
         if self.result is not None:
-            found["measured"] = self._measured_json()
-        return found
+            values["measured"] = self._measured_json()
+        return values
 
     def render(self, form: str = "text", width: int | None = None) -> str:
         """The explanation as `text` (width: see there), or the e-graph as `mermaid` or `dot`.
@@ -128,8 +128,8 @@ class Explanation:
             blocks.append(["parts: what it grew", *parts])
         if self.result is not None:
             blocks.append(self._folded(self._destinations(), width))
-            told = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
-            blocks.append([f"{told} (* critical path)"])
+            summary = f"measured: {self.result.latency_s:.3f} s, state {self.result.state}"
+            blocks.append([f"{summary} (* critical path)"])
         return "\n\n".join("\n".join(block) for block in blocks if block)
 
     @staticmethod
@@ -158,11 +158,11 @@ class Explanation:
         return to_text(graph, columns, width=width, items=items)
 
     def _e_table(self, width: int | None) -> str:
-        """The critical path is the measured one if it was run."""
+        """The table of the e-graph. Its critical path is the measured one if the query was run."""
         graph = self.optimised.e_graph
         if (times := self._times()) is None:
-            known = self._length_s(graph) is not None
-            path = timetable(graph, self.profile).path if known else []
+            timed = self._length_s(graph) is not None
+            path = timetable(graph, self.profile).path if timed else []
             return to_text(graph, self._estimates(graph, path), width=width)
         critical, queued, ran = self._critical(), dict[str, str](), dict[str, str]()
         for id in graph.order:
@@ -175,7 +175,8 @@ class Explanation:
         return to_text(graph, columns, width=width, items=times.items)
 
     def _parts(self, width: int | None) -> list[str]:
-        """What it grew: parts, and queries inside; of many that are alike only some."""
+        """Lines on parts and inner queries that the query grew; of many that are alike only
+        some."""
         trace = self.result.trace if self.result else None
         if trace is None or not trace.inner or trace.finished is None:
             return []
@@ -188,14 +189,16 @@ class Explanation:
 
     def _expense_lines(self) -> list[str]:
         """What its calls of LLMs take, if it makes any."""
-        found = self.expenses
-        if not found.high.calls:
+        expenses = self.expenses
+        if not expenses.high.calls:
             return []
         lines = ["tokens and cost of calls of LLMs: low, expected, high"]
         for what in ("prompt", "cached", "answer"):
-            told = (f"{getattr(one, what):,.0f}" for one in found)
-            lines.append(f"   {what} tokens: {', '.join(told)}")
-        costs = (NO_PRICE if one.cost is None else f"{one.cost:.6g}" for one in found)
+            amounts = (f"{getattr(expense, what):,.0f}" for expense in expenses)
+            lines.append(f"   {what} tokens: {', '.join(amounts)}")
+        costs = (
+            NO_PRICE if expense.cost is None else f"{expense.cost:.6g}" for expense in expenses
+        )
         lines.append(f"   cost: {', '.join(dict.fromkeys(costs))}")
         if self.result is not None:
             usage = self.result.usage
@@ -210,15 +213,15 @@ class Explanation:
         engines = self._sources().items()
         if self.result is not None:
             timed = {name: self.profile.engine(name).timed for name, _ in engines}
-            return [f"   {name}: {told if timed[name] else MEASURED}" for name, told in engines]
-        lines = [f"   {name}: {told}" for name, told in engines]
+            return [f"   {name}: {source if timed[name] else MEASURED}" for name, source in engines]
+        lines = [f"   {name}: {source}" for name, source in engines]
         return lines if self._all_known(self.optimised.e_graph) else [*lines, UNKNOWN]
 
     def _sources(self) -> dict[str, str]:
         """Engine -> where its times come from."""
         names = {p.engine for p in self.optimised.e_graph.primitives if p.engine}
-        told = {name: self.profile.engine(name).source for name in sorted(names)}
-        return {name: source or f"profile {self.profile.name}" for name, source in told.items()}
+        sources = {name: self.profile.engine(name).source for name in sorted(names)}
+        return {name: source or f"profile {self.profile.name}" for name, source in sources.items()}
 
     def _memory(self) -> dict[str, dict[str, int]]:
         """By LLM: what the KV memory of an instance holds, and the longest call takes of it."""
@@ -250,7 +253,8 @@ class Explanation:
         return lines
 
     def _known(self, p: Primitive) -> bool:
-        """Whether one knows how long it takes; a function counts as nothing until it was seen."""
+        """Whether it is known how long the primitive takes. A function counts as nothing until it
+        was seen."""
         return not p.engine or p.op is Op.TOOL_CALL or self.profile.engine(p.engine).timed
 
     def _all_known(self, graph: Graph) -> bool:
@@ -275,7 +279,7 @@ class Explanation:
         return f"{length:.3f} s (estimate{about})"
 
     def _estimates(self, graph: Graph, path: list[str]) -> dict[str, dict[str, str]]:
-        """Nothing of a query that was run of which nothing was known before."""
+        """Columns of estimates. They stay empty for a query that ran before anything was known."""
         if self.result is not None and not any(
             self._known(p) for p in graph.primitives if p.engine
         ):
@@ -290,14 +294,15 @@ class Explanation:
         return {"est. s": estimate}
 
     def _decisions(self) -> list[str]:
-        """What was applied, one by one; what a pass declined for one reason in one line."""
-        found: dict[tuple[str, str, str], list[str]] = {}
+        """Lines on the rewrites: one for each that was applied, one for all that a pass declined
+        for the same reason."""
+        by_reason: dict[tuple[str, str, str], list[str]] = {}
         for k, rewrite in enumerate(self.optimised.rewrites):
             apart = str(k) if rewrite.applied else ""
-            alike = found.setdefault((rewrite.pass_name, apart, rewrite.reason), [])
+            alike = by_reason.setdefault((rewrite.pass_name, apart, rewrite.reason), [])
             alike.append(rewrite.primitive)
         lines = []
-        for (name, applied, reason), (first, *rest) in found.items():
+        for (name, applied, reason), (first, *rest) in by_reason.items():
             more = f" and {len(rest)} more" if rest else ""
             lines.append(f" {'+' if applied else '-'} {name}: {first}{more}: {reason}")
         return lines
@@ -307,11 +312,14 @@ class Explanation:
         return placements(trace) if trace is not None else []
 
     def _destinations(self) -> list[str]:
-        """Where LLM calls went, if any could have gone elsewhere, or was held."""
+        """Where LLM calls went and why, if any could have gone elsewhere, or was held."""
         placed = self._placements()
-        if all(one.why == ONLY_ONE for one in placed):
+        if all(placement.why == ONLY_ONE for placement in placed):
             return []
-        return ["where LLM calls went, and why", *(x for one in placed for x in _told(one))]
+        return [
+            "where LLM calls went, and why",
+            *(x for placement in placed for x in _told(placement)),
+        ]
 
     def _critical(self) -> list[str]:
         """Primitives that the measured latency went along, in order."""
@@ -334,7 +342,7 @@ class Explanation:
                 id: {"queued_s": queued[id], "ran_s": seconds} for id, seconds in ran.items()
             },
             "critical_path": self._critical(),
-            "calls": [one.to_json() for one in self._placements()],
+            "calls": [placement.to_json() for placement in self._placements()],
             "spans": [asdict(s) for s in self.result.trace.spans] if self.result.trace else [],
         }
 
@@ -347,11 +355,12 @@ class Explanation:
 
 
 def _told(placed: Placement) -> Iterator[str]:
-    """Of one try of a call: what it found, and below, why it went there."""
-    usage, found = placed.usage, ""
+    """Lines on one try of a call: how much of its prompt was cached, and below, why it went
+    there."""
+    usage, cached = placed.usage, ""
     if usage is not None and usage.prompt_tokens:
-        found = f", found {usage.cached_tokens:,} of {usage.prompt_tokens:,} tokens"
-    yield f"   {placed.primitive}: {placed.engine} {placed.instance}{found}"
+        cached = f", found {usage.cached_tokens:,} of {usage.prompt_tokens:,} tokens"
+    yield f"   {placed.primitive}: {placed.engine} {placed.instance}{cached}"
     yield from wrap(placed.why, COLUMNS, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 

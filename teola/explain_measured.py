@@ -14,9 +14,9 @@ from teola.runtime.observe.trace import NOT_RUN, Span, Trace
 
 @dataclass(frozen=True)
 class MeasuredGraph:
-    """Of the e-graph, by primitive. queued, ran: seconds before its first slice ran, and until its
-    last was done; of those that were done. states: how its last span ended. items: that came; as
-    planned of what takes no list."""
+    """Measurements of an e-graph, by primitive. queued, ran: seconds until its first slice ran, and
+    from then until its last was done; of primitives that were done. states: how its last span
+    ended. items: that came; the planned ones where it takes no list."""
 
     queued: Mapping[str, float]
     ran: Mapping[str, float]
@@ -48,11 +48,11 @@ class MeasuredGraph:
 
     def items_of(self, origin: Mapping[str, str], graph: Graph, after: Graph) -> dict[str, int]:
         """Items that came for the pieces of each primitive of the p-graph; as `of_origins`."""
-        found = {p.id: 0 if p.batchable else p.items for p in graph.primitives}
+        items = {p.id: 0 if p.batchable else p.items for p in graph.primitives}
         for id, of in origin.items():
             if graph[of].batchable and after[id].batchable:
-                found[of] += self.items[id]
-        return found
+                items[of] += self.items[id]
+        return items
 
 
 def _came(spans: Iterable[Span], id: str) -> int:

@@ -44,10 +44,10 @@ class PartRow(NamedTuple):
 
 def grown(trace: Trace, width: int | None = None) -> list[str]:
     """Lines on the parts of a query that has ended. width: characters that a line may have."""
-    rows, told = [*_rows(trace, 0)], ""
+    rows, remainder = [*_rows(trace, 0)], ""
     if trace.more:
         failed = f", {trace.more_failed} of them failed" if trace.more_failed else ""
-        told = f"   and {trace.more:,} more, not recorded{failed}"
+        remainder = f"   and {trace.more:,} more, not recorded{failed}"
     state = max((len(row.state) for row in rows), default=0)
     names = max((len(row.name) for row in rows), default=0)
     bar, name = BAR, names
@@ -61,11 +61,11 @@ def grown(trace: Trace, width: int | None = None) -> list[str]:
         shown = row.name if len(row.name) <= name else ""
         times = f"{row.begun(trace)}  {row.ran}  {row.state:{state}}"
         lines.append(f"   {shown:{name}}  {times} {_bar(row.parts, trace, bar)}".rstrip())
-    return [*lines, told] if told else lines
+    return [*lines, remainder] if remainder else lines
 
 
 def _rows(trace: Trace, depth: int) -> Iterator[PartRow]:
-    """Of the parts of `trace`, which lies so deep in the whole."""
+    """Rows of the parts of `trace`, which lies `depth` deep in the whole."""
     for kind in kinds(trace):
         few = len(kind.parts) <= FEW
         if few:
@@ -82,15 +82,15 @@ def _rows(trace: Trace, depth: int) -> Iterator[PartRow]:
 
 
 def _chosen(parts: Sequence[Trace]) -> list[Trace]:
-    """The slowest, and the first that failed, as they began."""
+    """The slowest parts and the first that failed, in the order in which they began."""
     slowest = sorted(parts, key=lambda part: -part.latency_s)[:SLOWEST]
     failed = [part for part in parts if part.state == "failed"][:FAILED]
-    wanted = {id(part) for part in (*slowest, *failed)}
-    return [part for part in parts if id(part) in wanted]
+    chosen = {id(part) for part in (*slowest, *failed)}
+    return [part for part in parts if id(part) in chosen]
 
 
 def _bar(parts: Sequence[Trace], whole: Trace, size: int) -> str:
-    """When any of them ran, within the whole."""
+    """A bar that shows when any of the parts ran, within the whole."""
     marks = [NONE] * size
     for part in parts:
         first, last = _cells(part, whole, size)
@@ -99,7 +99,7 @@ def _bar(parts: Sequence[Trace], whole: Trace, size: int) -> str:
 
 
 def _cells(part: Trace, whole: Trace, size: int) -> tuple[int, int]:
-    """When it ran, in characters of the whole."""
+    """From which character of the bar to which the part ran."""
     unit = size / max(whole.latency_s, 1e-9)
     first = min(size - 1, int((part.admitted - whole.admitted) * unit))
     return first, first + max(1, min(size - first, round(part.latency_s * unit)))

@@ -41,21 +41,21 @@ class Comparison:
 
 
 def comparisons(filters: Mapping[str, Any]) -> tuple[Comparison, ...]:
-    """What `filters` mean, in their order.
+    """The comparisons that `filters` mean, in their order.
 
     Raises InputError, and UnknownName for an operator that is not in `OPERATORS`.
     """
     if not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object, not {type(filters).__name__}")
-    found = tuple(_fields(filters, ()))
-    told = [(c.path, c.operator, c.value) for c in found if c.path != (NAME,)]
-    size = len(json.dumps(told, ensure_ascii=False))
+    parsed = tuple(_fields(filters, ()))
+    sized = [(c.path, c.operator, c.value) for c in parsed if c.path != (NAME,)]
+    size = len(json.dumps(sized, ensure_ascii=False))
     if size > MOST_CHARACTERS:
         raise InputError(
             f"filters have {size} characters of JSON, more than the {MOST_CHARACTERS} that are "
             "taken; compare with fewer or shorter values"
         )
-    return found
+    return parsed
 
 
 def _fields(filters: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[Comparison]:
@@ -74,7 +74,7 @@ def _fields(filters: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[Comp
         if not isinstance(value, Mapping):
             yield _condition(path, "$eq", value)
         elif value and all(isinstance(k, str) and k.startswith("$") for k in value):
-            yield from (_condition(path, operator, given) for operator, given in value.items())
+            yield from (_condition(path, operator, operand) for operator, operand in value.items())
         elif not value or len(path) == DEEPEST or path == (NAME,):
             raise InputError(
                 f"{where} is no comparison: give a value, or an object of operators "
@@ -95,8 +95,8 @@ def _condition(path: tuple[str, ...], operator: str, value: Any) -> Comparison:
     if operator in LISTS:
         if not isinstance(value, list | tuple):
             raise InputError(f"{operator} of {where} must be a list, not {_kind(value)}")
-        for one in value:
-            _check_scalar(path, operator, one)
+        for item in value:
+            _check_scalar(path, operator, item)
         return Comparison(path, operator, tuple(value))
     if operator == "$eq" and isinstance(value, list | tuple):
         raise InputError(
@@ -128,7 +128,7 @@ def _check_scalar(path: tuple[str, ...], operator: str, value: Any) -> None:
 
 
 def _check_text(where: str, text: str) -> None:
-    """No metadata can have a NUL character or half a surrogate pair."""
+    """Raise InputError for a NUL character or half a surrogate pair: no metadata can have these."""
     if "\0" in text or text != text.encode("utf-8", "replace").decode():
         raise InputError(f"{where} holds a character that cannot be stored (NUL): remove it")
 

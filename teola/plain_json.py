@@ -48,13 +48,13 @@ def tiny_bytes(values: Collection[Any]) -> int | None:
     if len(values) > FEW:
         return None
     size = 0
-    for one in values:
-        kind = type(one)
+    for value in values:
+        kind = type(value)
         if kind is str:
-            if len(one) > SHORT_TEXT:
+            if len(value) > SHORT_TEXT:
                 return None
-            size += len(one) if one.isascii() else 4 * len(one)
-        elif one is None or kind is bool or (kind is int and -LARGE_INT < one < LARGE_INT):
+            size += len(value) if value.isascii() else 4 * len(value)
+        elif value is None or kind is bool or (kind is int and -LARGE_INT < value < LARGE_INT):
             size += 8
         else:
             return None
@@ -66,28 +66,30 @@ def fits(value: Any, values: int, size: int) -> bool:
     where it does not; what cannot be counted, such as a generator, does not fit."""
     left, values = [value], values - 1
     while left:
-        one = left.pop()
-        kind = type(one)
+        item = left.pop()
+        kind = type(item)
         inside: Any = ()
         if kind is str:
-            size -= len(one)
+            size -= len(item)
         elif kind in _NUMBERS:
-            size -= one.bit_length() // 3 + 1 if kind is int else 8
-        elif isinstance(one, dict):
-            inside, values = one.keys(), values - len(one)
-            left += one.values() if values >= 0 else ()
-        elif isinstance(one, (list, tuple, set, frozenset)):
-            inside = one
-        elif isinstance(one, (str, bytes, bytearray)):
-            size -= len(one)
-        elif type(held := getattr(one, "nbytes", None)) is int:
-            size -= held
-        elif hasattr(one, "__next__") or hasattr(one, "__len__"):
+            size -= item.bit_length() // 3 + 1 if kind is int else 8
+        elif isinstance(item, dict):
+            inside, values = item.keys(), values - len(item)
+            left += item.values() if values >= 0 else ()
+        elif isinstance(item, (list, tuple, set, frozenset)):
+            inside = item
+        elif isinstance(item, (str, bytes, bytearray)):
+            size -= len(item)
+        elif type(nbytes := getattr(item, "nbytes", None)) is int:
+            size -= nbytes
+        elif hasattr(item, "__next__") or hasattr(item, "__len__"):
             return False
         else:
             size -= _OTHER
-            named: Any = getattr(one, "__dataclass_fields__", None) or getattr(one, "__dict__", ())
-            inside = [getattr(one, name, None) for name in named]
+            named: Any = getattr(item, "__dataclass_fields__", None) or getattr(
+                item, "__dict__", ()
+            )
+            inside = [getattr(item, name, None) for name in named]
         values -= len(inside)
         if values < 0 or size < 0:
             return False
@@ -152,13 +154,13 @@ def json_pieces(value: Any, style: Style = STRICT) -> Iterator[str]:
 
 def beginning(value: Any, characters: int) -> str:
     """The first characters of a JSON value as JSON; no more of it is written than that takes."""
-    found, length = list[str](), 0
+    pieces, length = list[str](), 0
     for piece in _LOOSE.iterencode(value):
-        found.append(piece)
+        pieces.append(piece)
         length += len(piece)
         if length >= characters:
             break
-    return "".join(found)[:characters]
+    return "".join(pieces)[:characters]
 
 
 _LOOSE: Final = json.JSONEncoder(ensure_ascii=False)

@@ -97,15 +97,15 @@ def register(
     if after and before:
         raise InputError(f"{called}: give `after` or `before`, not both")
 
-    def put(given: Any) -> Named[Any]:
-        registry.check(called, given)
-        named = Named(name, given, after, before, module)
+    def put(value: Any) -> Named[Any]:
+        registry.check(called, value)
+        named = Named(name, value, after, before, module)
         _put(kind, registry, named)
         return named
 
-    def decorate(given: T) -> T:
-        put(given)
-        return given
+    def decorate(value: T) -> T:
+        put(value)
+        return value
 
     return decorate if thing is _NOT_GIVEN else Registered(kind, put(thing))
 
@@ -134,8 +134,8 @@ def _registry(kind: str) -> Registry[Any]:
 def _put(kind: str, registry: Registry[Any], named: Named[Any]) -> None:
     with _writing:
         _refuse_fixed(kind, registry, named.name)
-        known = registry.registered().get(named.name)
-        if known is not None and not _same(known, named):
+        before = registry.registered().get(named.name)
+        if before is not None and not _same(before, named):
             raise InputError(
                 f"{registry.called(named.name)} is registered already: choose another name, or "
                 f"teola.unregister({kind!r}, {named.name!r}) first"
@@ -179,14 +179,14 @@ def _check_place(registry: Registry[Any], named: Named[Any]) -> None:
         link = registered.get(link.after or link.before or "")
 
 
-def _same(known: Named[Any], given: Named[Any]) -> bool:
+def _same(earlier: Named[Any], later: Named[Any]) -> bool:
     """Whether two things are one, or come of one definition that was run twice."""
-    if known.thing is given.thing:
+    if earlier.thing is later.thing:
         return True
-    before, now = _definition(known.thing), _definition(given.thing)
+    before, now = _definition(earlier.thing), _definition(later.thing)
     if before != now:
         return False
-    if known.module == given.module == "__main__":
+    if earlier.module == later.module == "__main__":
         return True
     return before.qualname is not None and "<lambda>" not in before.qualname
 
@@ -207,9 +207,9 @@ def _definition(thing: Any) -> _Definition:
         code = thing.config.function
     elif isinstance(thing, Tool) and isinstance(thing.carry_out, FunctionCall):
         code = thing.carry_out.function
-    made, name = type(thing), getattr(thing, "name", None)
+    kind, name = type(thing), getattr(thing, "name", None)
     return _Definition(
-        (made.__module__, made.__qualname__),
+        (kind.__module__, kind.__qualname__),
         getattr(code, "__module__", None),
         getattr(code, "__qualname__", None),
         name if isinstance(name, str) else None,

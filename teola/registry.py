@@ -51,14 +51,14 @@ class Registry(Generic[T]):
         self._loaded: dict[EntryPoint, Named[T]] = {}
 
     def ship(self, built_in: Mapping[str, T]) -> None:
-        """More that is built in, told where it is defined."""
+        """Add built-in things. Called where they are defined."""
         self.built_in |= {name: Named(name, thing) for name, thing in built_in.items()}
 
     def get(self, name: str) -> Named[T]:
         """The thing called `name`, with its name. Raises UnknownName."""
-        found = self.built_in.get(name) or self._registered.get(name)
-        if found is not None:
-            return found
+        named = self.built_in.get(name) or self._registered.get(name)
+        if named is not None:
+            return named
         point = self.offered().get(name)
         if point is None:
             raise UnknownName(self.what, name, self.names())
@@ -88,7 +88,7 @@ class Registry(Generic[T]):
         }
 
     def called(self, name: str) -> str:
-        """One of them in a message."""
+        """A thing of this kind in a message."""
         return f"{self.what} {name!r}"
 
     def put(self, named: Named[T]) -> None:
@@ -124,15 +124,15 @@ class Factories(Registry[Callable[..., T]]):
             for option in options:
                 if option not in parameters:
                     raise UnknownName("option", option, parameters, self.called(name))
-        made = factory(**options)
-        self._check_methods(self.called(name), made, type(made).__name__)
-        return made
+        thing = factory(**options)
+        self._check_methods(self.called(name), thing, type(thing).__name__)
+        return thing
 
     def _check(self, called: str, thing: Any) -> None:
         if not callable(thing):
-            made = f"; give the class {type(thing).__name__} itself" if self._fits(thing) else ""
+            hint = f"; give the class {type(thing).__name__} itself" if self._fits(thing) else ""
             raise InputError(
-                f"{called} must be a class or a function that makes one, not {thing!r}{made}"
+                f"{called} must be a class or a function that makes one, not {thing!r}{hint}"
             )
         if isinstance(thing, type):
             self._check_methods(called, thing, thing.__name__)
@@ -141,7 +141,8 @@ class Factories(Registry[Callable[..., T]]):
         return any(not lacking(thing, methods) for methods in self._shapes)
 
     def _check_methods(self, called: str, thing: Any, name: str) -> None:
-        """By the shape that it comes nearest to."""
+        """Raise InputError unless the thing has the methods of the shape that it comes nearest
+        to."""
         lacks = min((lacking(thing, methods) for methods in self._shapes), key=len)
         if lacks:
             methods = "the method" if len(lacks) == 1 else "the methods"

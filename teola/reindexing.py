@@ -76,9 +76,9 @@ async def _reindexed(app: App, collection: str, tenant: str, report: OnReindexed
     if not isinstance(store, Reindexes):
         raise InputError(f"the engine {STORE!r} cannot embed a collection anew: index it again")
     embedder = await identity_of(home.host(EMBEDDER), sentence=True)
-    work, wanted = await store.reindexing(tenant, collection, embedder)
+    work, needed = await store.reindexing(tenant, collection, embedder)
     try:
-        embedded = await _Reindex(app, tenant, work, report).run() if wanted else 0
+        embedded = await _Reindex(app, tenant, work, report).run() if needed else 0
     finally:
         await work.close()
     return _told(collection, work, embedded, embedder)
@@ -104,7 +104,7 @@ class _Reindex:
         self.embedded = self.left = 0
 
     async def run(self) -> int:
-        """Until nothing changes any more; how many chunks were embedded."""
+        """Embed until nothing changes any more; how many chunks were embedded."""
         for _ in range(ATTEMPTS):
             batches: Sequence[ReindexingPart] = await self.work.batches()
             self.left = sum(batch.size for batch in batches)
@@ -127,8 +127,8 @@ class _Reindex:
     async def _worker(self, left: Iterator[ReindexingPart]) -> None:
         for batch in left:
             if texts := await self.work.texts(batch):
-                given = {"texts": [chunk.text for chunk in texts]}
-                job = self.app.job(QuerySpec(given, {}, None, DEADLINE_S, self.tenant))
+                inputs = {"texts": [chunk.text for chunk in texts]}
+                job = self.app.job(QuerySpec(inputs, {}, None, DEADLINE_S, self.tenant))
                 result = (await job.run()).checked()
                 await self.work.store(batch, texts, result["vectors"])
             self.embedded += len(texts)
@@ -137,4 +137,4 @@ class _Reindex:
 
 
 def _ignore(done: int, of: int) -> None:
-    """Nobody watches."""
+    """Progress that nobody watches."""

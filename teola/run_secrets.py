@@ -25,8 +25,8 @@ class Secrets(Mapping[str, str]):
         self._own = dict(own or {})
 
     def __getitem__(self, name: str) -> str:
-        found = self._own.get(name)
-        return found if found is not None else os.environ[name]
+        value = self._own.get(name)
+        return value if value is not None else os.environ[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._own)

@@ -64,8 +64,8 @@ class SimResult:
             for reason, count in list(self.reasons.items())[:TOLD_REASONS]:
                 yield from _listed(f"{count} queries", [reason])
         elif self.growth > GROWS and self.queries >= FEWEST:
-            told = f"the last third took {self.growth:.1f} times as long as the middle third"
-            yield from _listed("latencies grow", [f"{told}: it is too much for these instances"])
+            growth = f"the last third took {self.growth:.1f} times as long as the middle third"
+            yield from _listed("latencies grow", [f"{growth}: it is too much for these instances"])
         for what, values in (("learned", self.learned), ("assumed", self.assumed)):
             if values:
                 yield from _listed(what, [f"{name} {value}" for name, value in values.items()])

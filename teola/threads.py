@@ -68,9 +68,9 @@ class Threads:
         inbox.put(work)
 
     def _serve(self, inbox: SimpleQueue[ThreadWork | None]) -> None:
-        while (given := inbox.get()) is not None:
-            _do(*given)
-            del given
+        while (work := inbox.get()) is not None:
+            _do(*work)
+            del work
             with self._lock:
                 if self._closed or len(self._idle) >= IDLE:
                     break
@@ -83,11 +83,11 @@ def _do(work: Callable[[], Any], done: Future[Any]) -> None:
     if not done.set_running_or_notify_cancel():
         return
     try:
-        found = work()
+        result = work()
     except BaseException as error:  # noqa: BLE001 - the future passes it on to who waits
         done.set_exception(error)
     else:
-        done.set_result(found)
+        done.set_result(result)
 
 
 class LastingPool(ThreadPoolExecutor):

@@ -130,7 +130,7 @@ def test_repeated_steps_take_the_sum_of_each(sequences: int, context: int, repea
 @catches(
     "steps-cut-off",
     "the step in which an interruption falls is not counted",
-    edited(StepTime.steps, "repeat=found) < seconds", "repeat=found) < 0"),
+    edited(StepTime.steps, "repeat=steps) < seconds", "repeat=steps) < 0"),
 )
 def test_steps_that_have_begun_are_counted_from_their_time() -> None:
     for sequences, context, repeat in product((1, 7, 50), (0, 90_000), (1, 2, 40, 3000)):

@@ -38,8 +38,8 @@ _BOMS = (
 
 
 class Format(Enum):
-    """How a file is read. All but TEXT is parsed in a process of its own, by the module of
-    `formats` that has the name."""
+    """How a file is read. All formats but TEXT are parsed in a process of their own, by the module
+    of `formats` that the value names."""
 
     TEXT = "text"
     HTML = "html"
@@ -88,12 +88,12 @@ def format_of(path: Path) -> Format:
     suffix = path.suffix.lower()
     if _NOT_TEXT.fullmatch(suffix):
         raise refusal(path, f"{suffix} files are not supported; give text, HTML, PDF or .docx")
-    found = _FORMATS.get(suffix, Format.TEXT)
-    if lacks(found):
+    format = _FORMATS.get(suffix, Format.TEXT)
+    if lacks(format):
         raise refusal(
             path, f"{suffix} files need the extra 'documents': pip install 'teola[documents]'"
         )
-    return found
+    return format
 
 
 def lacks(format: Format) -> bool:
@@ -102,7 +102,8 @@ def lacks(format: Format) -> bool:
 
 
 def is_markdown(source: Source) -> bool:
-    """Whether its headings are looked for; it is read as any text is."""
+    """Whether the source is Markdown, whose headings become places. Its text is read as any text
+    is."""
     path = Path(source.name) if source.path is None else source.path
     return path.suffix.lower() in _MARKDOWN
 
@@ -110,22 +111,22 @@ def is_markdown(source: Source) -> bool:
 def check(path: Path, max_bytes: int) -> int:
     """Size of the file in bytes. Raises DocumentError if it is no file, empty, or too large."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         raise DocumentError(f"no such file: {str(path)!r}; check the path") from None
     except (OSError, ValueError) as error:
         raise refusal(path, f"{_reason(error)}; check the path and its permissions") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         raise refusal(path, "it is a directory; name the files in it")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise refusal(path, "it is not a regular file; give a file")
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise refusal(path, "it is empty; leave it out")
-    if found.st_size > max_bytes:
-        size = f"{found.st_size / 1e6:.0f} MB"
+    if status.st_size > max_bytes:
+        size = f"{status.st_size / 1e6:.0f} MB"
         allowed = f"{max_bytes / 1e6:.0f} MB"
         raise refusal(path, f"it has {size}, more than the {allowed} allowed; split it")
-    return found.st_size
+    return status.st_size
 
 
 def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
@@ -139,14 +140,14 @@ def fingerprint(source: Source, max_bytes: int) -> Fingerprint:
 
 
 def _reading(source: Source) -> str:
-    """Equal where equal bytes become equal texts and places. Tables differ in what is between two
-    cells."""
+    """How the source is read: where bytes and readings are equal, texts and places are. A table's
+    reading is its suffix, which says what stands between two cells."""
     if is_markdown(source):
         return "markdown"
-    found = Format.TEXT if source.path is None else format_of(source.path)
-    if found is Format.CSV and source.path is not None:
+    format = Format.TEXT if source.path is None else format_of(source.path)
+    if format is Format.CSV and source.path is not None:
         return source.path.suffix.lower()
-    return found.value
+    return format.value
 
 
 def read_text(path: Path, max_bytes: int) -> str:
@@ -163,8 +164,8 @@ def inline_text(source: Source, max_bytes: int) -> str:
 
 
 def parsed_text(data: bytes, starts: Sequence[int]) -> tuple[str, list[int]]:
-    """What the parser's process wrote, tidy; and where the characters at `starts` are then. They
-    are in order, and no white space."""
+    """Tidy text of what the parser's process wrote, and the new positions of the characters at
+    `starts`. `starts` ascend; none of these characters is white space."""
     view = memoryview(data)
     blocks = (bytes(view[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
     return _tidy(codecs.iterdecode(blocks, "utf-8"), starts)
@@ -208,7 +209,8 @@ def refusal(path: Path, reason: str) -> DocumentError:
 
 
 def _decoded(path: Path, blocks: Iterable[bytes]) -> Iterator[str]:
-    """As a byte order mark says, else as UTF-8. Raises DocumentError for what is no text."""
+    """The blocks as text: as a byte order mark says, else UTF-8. Raises DocumentError if they are
+    no text."""
     decoder, read = None, 0
     for block in chain(blocks, (b"",)):  # which ends it
         decoder = decoder or _decoder(block)
@@ -226,7 +228,7 @@ def _decoded(path: Path, blocks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _decoder(beginning: bytes) -> codecs.IncrementalDecoder:
-    encoding = next((known for mark, known in _BOMS if beginning.startswith(mark)), "utf-8")
+    encoding = next((name for mark, name in _BOMS if beginning.startswith(mark)), "utf-8")
     return codecs.getincrementaldecoder(encoding)()
 
 

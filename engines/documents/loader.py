@@ -72,7 +72,7 @@ class FileLoader:
         await rehearse()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to do: the loader keeps nothing open."""
 
     def pipeline(self, splitting: Splitting) -> str:
         """See Loader. Raises MissingExtra."""
@@ -120,7 +120,7 @@ class FileLoader:
         return splitting.estimated if self._splitter is None else self._splitter == "plain"
 
     def _text(self, source: Source) -> Parsed:
-        """What is no other format: a text file, or the text given in place of one."""
+        """The text of a source that needs no parser: a text file, or inline text."""
         if source.path is None:
             text = files.inline_text(source, self._max_bytes)
         else:
@@ -146,7 +146,8 @@ class FileLoader:
 
 @contextmanager
 def _as_given(source: Source) -> Iterator[None]:
-    """Errors call a file that is stored under another name, as an upload is, by its own."""
+    """Make errors name a file as its user did, if it is stored under another name (an upload
+    is)."""
     try:
         yield
     except DocumentError as error:

@@ -29,13 +29,13 @@ def sections(text: str) -> Places:
         if len(starts) > MOST_PLACES:
             return NOWHERE
         mark = line.lstrip()[:1]
-        found = _FENCE.match(line) if mark in _MARKS else None
+        match = _FENCE.match(line) if mark in _MARKS else None
         if fence:
-            if found and found[1].startswith(fence) and not found[2].strip():
+            if match and match[1].startswith(fence) and not match[2].strip():
                 fence = ""
             continue
-        if found and not (found[1][0] == "`" and "`" in found[2]):  # that would be code in a line
-            fence, lines = found[1], 0
+        if match and not (match[1][0] == "`" and "`" in match[2]):  # that would be code in a line
+            fence, lines = match[1], 0
         elif mark in _MARKS and (heading := _HEADING.match(line)):
             starts.append(start + len(line) - len(line.lstrip()))
             names.append(short(_unclosed(heading[1])))

@@ -78,8 +78,8 @@ def main(kind: str, path: str, max_text: int, keep_hidden: int) -> None:
     sys.stdout.buffer.flush()
     places = extracted.places if len(extracted.places) <= formats.MOST_PLACES else ()
     starts, names = zip(*places, strict=True) if places else ((), ())
-    told = {"hidden": extracted.hidden, "kind": extracted.kind, "starts": starts, "names": names}
-    sys.stderr.write(f"\n{json.dumps(told)}\n")
+    report = {"hidden": extracted.hidden, "kind": extracted.kind, "starts": starts, "names": names}
+    sys.stderr.write(f"\n{json.dumps(report)}\n")
 
 
 def rehearse(kinds: Sequence[str]) -> None:

@@ -32,16 +32,16 @@ class Places:
     def of(self, spans: Iterable[tuple[int, int]]) -> list[ChunkPlace | None]:
         """The place of each stretch of the text, from a character to another; None before the first
         place. Stretches of one place share one mapping."""
-        known: dict[tuple[int, int], ChunkPlace | None] = {}
-        found: list[ChunkPlace | None] = []
+        shared: dict[tuple[int, int], ChunkPlace | None] = {}
+        places: list[ChunkPlace | None] = []
         for start, end in spans:
             first = last = bisect_right(self.starts, start) - 1
             if self.kind in RANGES:
                 last = max(first, bisect_left(self.starts, end) - 1)
-            if (first, last) not in known:
-                known[first, last] = self._place(first, last) if first >= 0 else None
-            found.append(known[first, last])
-        return found
+            if (first, last) not in shared:
+                shared[first, last] = self._place(first, last) if first >= 0 else None
+            places.append(shared[first, last])
+        return places
 
     def _place(self, first: int, last: int) -> ChunkPlace:
         name = self.names[first]

@@ -34,7 +34,8 @@ shorter than this before."""
 
 
 class TextSpan(NamedTuple):
-    """Where it stands in the text, its size (1 at least), and whether a paragraph ends with it."""
+    """A sentence. start, end: its characters in the text. tokens: its size, 1 at least. last: a
+    paragraph ends with it."""
 
     start: int
     end: int
@@ -59,11 +60,11 @@ def pieces(
     check(splitting)
     size = splitting.chunk_size
     count = TokenCounter(encode, size, cancelled or threading.Event())
-    found: list[LocatedText] = []
+    chunks: list[LocatedText] = []
     for start, end in _chunks(_sentences(text, size, count), splitting):
         chunk = text[start:end].lstrip()
-        found += fitting(chunk.rstrip(), end - len(chunk), size, count)
-    return found
+        chunks += fitting(chunk.rstrip(), end - len(chunk), size, count)
+    return chunks
 
 
 def _sentences(text: str, size: int, count: TokenCounter) -> Iterator[TextSpan]:
@@ -92,48 +93,50 @@ def _ends(text: str) -> Iterator[tuple[int, bool]]:
     start = 0
     while start < len(text):
         end = start + _WINDOW
-        for found in _END.finditer(text, start, end + _LONGEST_END):
-            if found.start() >= end:
+        for match in _END.finditer(text, start, end + _LONGEST_END):
+            if match.start() >= end:
                 break
-            start = found.end()
-            yield start, found[0].count("\n") > 1
+            start = match.end()
+            yield start, match[0].count("\n") > 1
         start = max(start, end)
 
 
 def _chunks(sentences: Iterator[TextSpan], splitting: Splitting) -> Iterator[tuple[int, int]]:
     """Where chunks begin and end."""
-    held: list[TextSpan] = []
-    tokens = new = 0  # of `held`; its sentences that no chunk has had yet
+    pending: list[TextSpan] = []
+    tokens = new = 0  # of `pending`; its sentences that no chunk has had yet
     for sentence in sentences:
-        while held and tokens + sentence.tokens > splitting.chunk_size:
+        while pending and tokens + sentence.tokens > splitting.chunk_size:
             if new:
-                cut = _cut(held, new, tokens)
-                yield held[0].start, held[cut - 1].end
-                new = len(held) - cut
-                held = held[_shared(held[:cut], splitting.overlap) :]
-                tokens = sum(one.tokens for one in held)
+                cut = _cut(pending, new, tokens)
+                yield pending[0].start, pending[cut - 1].end
+                new = len(pending) - cut
+                pending = pending[_shared(pending[:cut], splitting.overlap) :]
+                tokens = sum(kept.tokens for kept in pending)
             else:  # what the chunks would share has no room beside this sentence
-                tokens -= held.pop(0).tokens
-        held.append(sentence)
+                tokens -= pending.pop(0).tokens
+        pending.append(sentence)
         tokens, new = tokens + sentence.tokens, new + 1
     if new:
-        yield held[0].start, held[-1].end
+        yield pending[0].start, pending[-1].end
 
 
-def _cut(held: Sequence[TextSpan], new: int, tokens: int) -> int:
-    """How many sentences a chunk takes: one new one at least, the second half of it by choice."""
+def _cut(pending: Sequence[TextSpan], new: int, tokens: int) -> int:
+    """How many sentences the chunk takes: at least one new one. The chunk ends with a paragraph if
+    one ends in its second half."""
     left = tokens
-    for taken in range(len(held), len(held) - new, -1):
+    for taken in range(len(pending), len(pending) - new, -1):
         if 2 * left < tokens:
             break
-        if held[taken - 1].last:
+        if pending[taken - 1].last:
             return taken
-        left -= held[taken - 1].tokens
-    return len(held)
+        left -= pending[taken - 1].tokens
+    return len(pending)
 
 
 def _shared(chunk: Sequence[TextSpan], overlap: int) -> int:
-    """Which sentence the next chunk begins with: as many as `overlap` tokens have room for."""
+    """Index of the sentence that the next chunk begins with: the sentences from there on have at
+    most `overlap` tokens."""
     first, tokens = len(chunk), 0
     while first > 1 and tokens + chunk[first - 1].tokens <= overlap:
         first -= 1

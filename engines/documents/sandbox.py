@@ -80,18 +80,19 @@ async def parse(
 
 
 def _parsed(text: bytes, report: str) -> Parsed | None:
-    """What the process gave; None if it is not what parser.py writes: a file may have harmed it."""
+    """What the process wrote, parsed; None if it is not what parser.py writes: the file may have
+    taken the process over."""
     try:
-        told = json.loads(report)
-        places = Places(told["kind"], told["starts"], told["names"])
-        if type(told["hidden"]) is not int or not _sound(places):
+        fields = json.loads(report)
+        places = Places(fields["kind"], fields["starts"], fields["names"])
+        if type(fields["hidden"]) is not int or not _sound(places):
             return None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     plain, starts = parsed_text(text, places.starts)
     if len(starts) != len(places.names):
         return None
-    return Parsed(plain, told["hidden"], replace(places, starts=starts))
+    return Parsed(plain, fields["hidden"], replace(places, starts=starts))
 
 
 def _sound(places: Places) -> bool:
@@ -112,10 +113,10 @@ def _is_name(name: Any) -> bool:
 async def rehearse() -> list[Format]:
     """Start the process once without a file, for every format that can be read here: what it
     imports is compiled and in the system's cache then. Raises DocumentError if it does not run."""
-    known = [format for format in Format if format is not Format.TEXT and not lacks(format)]
+    formats = [format for format in Format if format is not Format.TEXT and not lacks(format)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-W", "ignore", "-P", str(_SCRIPT), REHEARSE, *(format.value for format in known)),
+        *("-W", "ignore", "-P", str(_SCRIPT), REHEARSE, *(format.value for format in formats)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

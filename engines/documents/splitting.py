@@ -163,8 +163,8 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 
 def gap(text: str, lo: int, hi: int) -> int:
     """Where to cut `text` from lo to hi: between paragraphs, lines or words, else at hi."""
-    found = (text.rfind(gap, lo, hi) for gap in ("\n\n", "\n", " "))
-    return next((at for at in found if at >= 0), hi)
+    positions = (text.rfind(gap, lo, hi) for gap in ("\n\n", "\n", " "))
+    return next((at for at in positions if at >= 0), hi)
 
 
 def sentences(text: str) -> list[str]:
@@ -180,15 +180,15 @@ def sentences(text: str) -> list[str]:
     bounds, start, size = [0], 0, _WINDOWS[0]
     while start < len(text):
         end = start + size
-        found = [start + at for at, _ in tokenizer.span_tokenize(text[start:end])][1:]
+        ends = [start + at for at, _ in tokenizer.span_tokenize(text[start:end])][1:]
         if end < len(text):  # what stands near the end of a window may go on behind it
-            sure = [at for at in found if at < end - size // 4 and text[at - 1].isspace()]
+            sure = [at for at in ends if at < end - size // 4 and text[at - 1].isspace()]
             if not sure and size < _WINDOWS[1]:
                 size *= 2
                 continue
             end = sure[-1] if sure else gap(text, start + size // 2, end)
-            found = [*(at for at in found if at < end), end]
-        bounds += found
+            ends = [*(at for at in ends if at < end), end]
+        bounds += ends
         start, size = end, _WINDOWS[0]
     return [text[lo:hi] for lo, hi in pairwise([*bounds, len(text)])]
 

@@ -70,13 +70,13 @@ class CrossEncoder:
     def _score(self, rankings: Sequence[Ranking]) -> list[list[float]]:
         if self._model is None:
             raise EngineError(f"engine {self._spec.name!r} is not started; call start() first")
-        pairs = [(one.question, text) for one in rankings for text in one.texts]
+        pairs = [(ranking.question, text) for ranking in rankings for text in ranking.texts]
         distinct = list(dict.fromkeys(pairs))
-        found: dict[tuple[str, str], float] = {}
+        scores: dict[tuple[str, str], float] = {}
         if distinct:
             raw = self._model.predict(distinct, batch_size=self._pass, show_progress_bar=False)
-            found = dict(zip(distinct, map(float, raw), strict=True))
-        return [[found[one.question, text] for text in one.texts] for one in rankings]
+            scores = dict(zip(distinct, map(float, raw), strict=True))
+        return [[scores[ranking.question, text] for text in ranking.texts] for ranking in rankings]
 
     @property
     def _pass(self) -> int:

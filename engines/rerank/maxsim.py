@@ -66,16 +66,18 @@ class MaxSim:
     def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`hits` and `question` -> `scores`; the batch is one call of the model, which computes a
         hit that several requests share once."""
-        wanted = partial(any_wanted, requests)
-        return score_all(requests, lambda rankings: self._score(rankings, wanted))
+        still_wanted = partial(any_wanted, requests)
+        return score_all(requests, lambda rankings: self._score(rankings, still_wanted))
 
-    def _score(self, rankings: Sequence[Ranking], wanted: Callable[[], bool]) -> list[list[float]]:
+    def _score(
+        self, rankings: Sequence[Ranking], still_wanted: Callable[[], bool]
+    ) -> list[list[float]]:
         shared = loaded(self._shared, self._spec.name)
         texts = [text for ranking in rankings for text in (ranking.question, *ranking.texts)]
-        tokens = shared.embed_tokens(texts, self._spec.max_batch, wanted)
-        found = dict(zip(texts, tokens, strict=True))
+        tokens = shared.embed_tokens(texts, self._spec.max_batch, still_wanted)
+        encoded = dict(zip(texts, tokens, strict=True))
         return [
-            [maxsim(found[ranking.question], found[text]) for text in ranking.texts]
+            [maxsim(encoded[ranking.question], encoded[text]) for text in ranking.texts]
             for ranking in rankings
         ]
 

@@ -26,12 +26,12 @@ def score_all(
     `score` sees the well-formed requests of the batch at once; the others get an EngineError.
     """
     parsed = [_ranking(request) for request in requests]
-    scores = iter(score([found for found in parsed if isinstance(found, Ranking)]))
+    scores = iter(score([entry for entry in parsed if isinstance(entry, Ranking)]))
     return [
         {"scores": [float(value) for value in next(scores)]}
-        if isinstance(found, Ranking)
-        else found
-        for found in parsed
+        if isinstance(entry, Ranking)
+        else entry
+        for entry in parsed
     ]
 
 

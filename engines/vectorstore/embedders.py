@@ -95,7 +95,8 @@ class _Verdict(Enum):
 @dataclass(frozen=True, slots=True)
 class EmbedderRecord:
     """What is written down for a collection. identities: several where its documents were indexed
-    by several. cosine: of its sentence's vector and that of who asks, if both are there."""
+    by several. cosine: between the recorded vector of the sentence and the asking embedder's, if
+    both are there."""
 
     number: int
     identities: tuple[str, ...]
@@ -118,7 +119,8 @@ class Admissions:
         embedder: EmbedderIdentity,
         remember: bool,
     ) -> EmbedderAdmission:
-        """See DocumentStore.admit: for who searches. One statement, but for a first look."""
+        """See DocumentStore.admit; for a search. One statement, unless nobody has looked at this
+        older collection yet."""
         while True:
             named = {"name": collection}
             recorded = await self._read(connection, WITH_DOCUMENTS, named, embedder, remember)
@@ -142,9 +144,9 @@ class Admissions:
         collection: str,
         embedder: EmbedderIdentity,
     ) -> int:
-        """For who indexes, `embedder.sentence` being known: number of the collection, made if need
-        be, whose name and embedder stay as they are until the transaction ends. Raises InputError.
-        """
+        """Admit an embedder that indexes; it must have its `sentence`. Returns the collection's
+        number, and makes the collection if it is missing. Its name and its embedder stay as they
+        are until the transaction ends. Raises InputError."""
         while True:
             recorded = await self._read(connection, NAMED, {"name": collection}, embedder)
             if recorded is None:
@@ -157,19 +159,19 @@ class Admissions:
                     raise InputError(refusal(collection, recorded, embedder))
             elif await self._completed(connection, recorded, embedder, verdict):
                 values = (CLOSED_LOCK, recorded.number, collection)
-                held = await (await connection.execute(HOLD, values)).fetchone()
-                if held == (False,):
+                row = await (await connection.execute(HOLD, values)).fetchone()
+                if row == (False,):
                     raise InputError(
                         f"the collection {collection!r} is being embedded anew for another "
                         "embedder: index into it with that one, when it is done"
                     )
-                if held is not None:
+                if row is not None:
                     return recorded.number
 
     async def source(
         self, connection: AsyncConnection[Any], collection: str, embedder: EmbedderIdentity
     ) -> tuple[EmbedderRecord | None, bool]:
-        """For who reindexes: what is written down for the collection, and whether its vectors are
+        """For reindexing: what is written down for the collection, and whether its vectors are
         surely of this embedder already."""
         recorded = await self._read(connection, WITH_DOCUMENTS, {"name": collection}, embedder)
         if recorded is None:
@@ -228,8 +230,8 @@ class Admissions:
         embedder: EmbedderIdentity,
         remember: bool,
     ) -> dict[str, Any]:
-        """Write down for an older collection what its documents were indexed with, if it has any;
-        else it is the embedder's who asks."""
+        """Write down which embedders an older collection was indexed with; `embedder`, if it has no
+        documents."""
         cursor = await connection.execute(PIPELINES, (number,))
         identities = sorted({_identity(text, embedder) async for (text,) in cursor})
         if not identities:
@@ -250,7 +252,7 @@ class Admissions:
         embedder: EmbedderIdentity,
         verdict: _Verdict,
     ) -> bool:
-        """Write down what was not known before this embedder came. False if another one was
+        """Write down what only this embedder can tell. False if another process was
         quicker."""
         if verdict is not _Verdict.SAME or recorded.has_sentence or embedder.sentence is None:
             return True
@@ -272,8 +274,8 @@ def _judged(recorded: EmbedderRecord, embedder: EmbedderIdentity) -> _Verdict:
     if recorded.dimensions != embedder.dimensions:
         return _Verdict.OTHER
     if len(recorded.identities) > 1:
-        known = embedder.identity in recorded.identities
-        return _Verdict.ONE_OF_SEVERAL if known else _Verdict.OTHER
+        listed = embedder.identity in recorded.identities
+        return _Verdict.ONE_OF_SEVERAL if listed else _Verdict.OTHER
     equal = embedder.identity == recorded.identities[0]
     if equal and embedder.digests:
         return _Verdict.SAME
@@ -299,7 +301,7 @@ def refusal(collection: str, recorded: EmbedderRecord, embedder: EmbedderIdentit
 
 
 def notice(collection: str, recorded: EmbedderRecord) -> str:
-    """What whoever searches a collection of several embedders has to know."""
+    """The notice for searches in a collection that was indexed by several embedders."""
     return (
         f"the collection {collection!r} was indexed with several embedders "
         f"({_listed(recorded.identities)}), whose vectors cannot be compared: embed it anew with "

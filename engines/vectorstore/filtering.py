@@ -35,8 +35,8 @@ def where(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Any]]:
         fields = "metadata"
         if comparison.path == (NAME,):
             fields = f"jsonb_build_object('{NAME}', name)"
-        given = f"%(path{n})s::text::jsonpath, %(value{n})s::text::jsonb"
-        test = f"jsonb_path_exists({fields}, {given}, true)"
+        arguments = f"%(path{n})s::text::jsonpath, %(value{n})s::text::jsonb"
+        test = f"jsonb_path_exists({fields}, {arguments}, true)"
         tests.append(f"NOT {test}" if _is_negated(comparison) else test)
         values[f"path{n}"] = _path(comparison)
         values[f"value{n}"] = json.dumps({"v": comparison.value})
@@ -45,13 +45,13 @@ def where(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Any]]:
 
 def _single(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """With `$all` as one `$eq` for each value."""
-    found: list[Comparison] = []
+    singles: list[Comparison] = []
     for comparison in comparisons:
         if comparison.operator == "$all":
-            found += [Comparison(comparison.path, "$eq", value) for value in comparison.value]
+            singles += [Comparison(comparison.path, "$eq", value) for value in comparison.value]
         else:
-            found.append(comparison)
-    return found
+            singles.append(comparison)
+    return singles
 
 
 def _is_negated(comparison: Comparison) -> bool:

@@ -1,4 +1,4 @@
-"""Home: the database that a store lives in, for who keeps tables of his own there."""
+"""Home: the store's database, for others that keep tables of their own in it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Indexes of each large collection, made in the background: HNSW of its vectors, and one of its
-text for each language that it is searched by words in.
+"""Indexes of each large collection, made in the background: HNSW of its vectors, and an index of
+its text for each language in which it is searched by words.
 
 An index covers only its collection (a partial index): other collections neither pay for it when
 they grow nor dilute its results, and small ones have none. Until it is there, the collection is
@@ -70,15 +70,15 @@ class Indexes:
         self._chunks = sql.Identifier(schema.SCHEMA, "chunks")
 
     def open(self, chunks: sql.Identifier) -> None:
-        """Before anything is indexed."""
+        """Set the table of chunks. Called before anything is indexed."""
         self._chunks = chunks
 
     def grown(self, tenant: str, collections: Iterable[int]) -> None:
         """Collections got documents: index those that are large now, in the background."""
-        wanted = sorted(collections)
-        self._asked = {pair for pair in self._asked if pair[0] not in wanted}
-        if wanted and self._enabled:
-            self._begin(self._check(tenant, wanted))
+        ids = sorted(collections)
+        self._asked = {pair for pair in self._asked if pair[0] not in ids}
+        if ids and self._enabled:
+            self._begin(self._check(tenant, ids))
 
     def searched(self, tenant: str, collection: int, language: str) -> None:
         """Text without an index was searched: index it in the background, if it is large."""

@@ -101,8 +101,8 @@ async def store(
             failure = EngineError(f"the chunks could not be stored: {reason}")
             return Stored({batch[0].number: failure})
     alone = [await store(database, chunks, tenant, [pieces]) for pieces in batch]
-    results = {number: result for one in alone for number, result in one.results.items()}
-    return Stored(results, tuple(published for one in alone for published in one.published))
+    results = {number: result for stored in alone for number, result in stored.results.items()}
+    return Stored(results, tuple(published for stored in alone for published in stored.published))
 
 
 async def _store(

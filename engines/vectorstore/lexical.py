@@ -120,11 +120,11 @@ def index_name(collection: int, language: str) -> str:
 
 async def check_language(connection: AsyncConnection[Any], language: str) -> None:
     """Raise InputError, with those that there are, if the server has no such language."""
-    known = [name async for (name,) in await connection.execute(LANGUAGES)]
-    if language not in known:
+    languages = [name async for (name,) in await connection.execute(LANGUAGES)]
+    if language not in languages:
         raise InputError(
             f"this PostgreSQL has no text search configuration {language!r}: choose one of "
-            f"{', '.join(known)}"
+            f"{', '.join(languages)}"
         )
 
 
@@ -136,7 +136,7 @@ async def usable(connection: AsyncConnection[Any]) -> bool:
 
 
 async def complete(connection: AsyncConnection[Any], index: str) -> bool:
-    """Whether there is such an index, built to its end."""
+    """Whether the index is there and completely built."""
     cursor = await connection.execute(COMPLETE, (index,))
     row = await cursor.fetchone()
     return row is not None and row[0]
@@ -172,10 +172,11 @@ async def ask(
     values: Mapping[str, Any],
     near: Sequence[Sequence[Hit]],
 ) -> list[Hit]:
-    """Hits with their lexical scores, best first: the best, and those that are in `near` too."""
+    """Hits with their lexical scores, best first: the best ones, and every hit of `near`, whatever
+    its rank."""
     places = sorted({tuple(hit.id.rsplit(":", 1)) for hits in near for hit in hits})
-    known = {"near": [d for d, _ in places], "places": [int(i) for _, i in places]}
-    cursor = await connection.execute(search, {**values, **known})
+    near_values = {"near": [d for d, _ in places], "places": [int(i) for _, i in places]}
+    cursor = await connection.execute(search, {**values, **near_values})
     return [
         Hit(f"{document}:{index}", name, body, 0.0, with_place(metadata, place), float(score))
         async for document, name, index, body, place, metadata, score in cursor
@@ -186,7 +187,7 @@ def fused(near: Sequence[Hit], lexical: Sequence[Hit], top_k: int) -> list[Hit]:
     """The `top_k` best of two ranked lists by the sum of their reciprocal ranks, which is the new
     score: 1 for a hit that is first in both.
 
-    Only the `top_k` first of `lexical` are candidates; what comes behind tells scores.
+    Only the first `top_k` of `lexical` are candidates; the others are there for their scores.
     """
     scores = {hit.id: hit.lexical for hit in lexical}
     ranks: dict[str, float] = {}

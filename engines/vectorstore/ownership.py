@@ -114,9 +114,9 @@ SELECT pg_notify('{CHANNEL}', key) FROM gone
 
 
 @dataclass(slots=True)
-class _Wanted:
-    """What one claim call asks for; `keys` by document key, in order. asked: None until the
-    database has told the time, and where names are nothing."""
+class _ClaimRequest:
+    """What one claim call asks for. keys: by document key, in order. asked: when that was; None
+    until the database has told the time, and in collections without names."""
 
     tenant: str
     collection: str
@@ -156,7 +156,7 @@ class _Attempt:
     holder: int | None = None
 
     def include(self, before: _Attempt) -> None:
-        """What an earlier try took or found to replace is still so."""
+        """Carry over what an earlier try took or found to replace."""
         self.taken |= before.taken
         self.replacing |= before.replacing
 
@@ -213,20 +213,20 @@ class Ownership:
             names, ordered = await asyncio.to_thread(_ordered, tenant, collection, keys)
         else:
             names, ordered = _ordered(tenant, collection, keys)
-        wanted = _Wanted(tenant, collection, owner, ordered, embedder)
-        before = {held.key for held in self._held.get(owner, {}).values()}
+        request = _ClaimRequest(tenant, collection, owner, ordered, embedder)
+        before = {document.key for document in self._held.get(owner, {}).values()}
         done: _Attempt | None = None
         self._claiming[owner] += 1
         try:
             await self._clear_leftovers()
-            done = await self._acquire(wanted, asked)
+            done = await self._acquire(request, asked)
             if done.owned:  # else nobody would release it
                 mine = {done.ids[name]: _Held(tenant, name) for name in done.owned}
                 self._held.setdefault(owner, {}).update(mine)
         finally:
             try:
                 if done is None:  # an error, or the claim was cancelled while it waited
-                    refused = wanted.keys.keys() - before
+                    refused = request.keys.keys() - before
                     await self._give_up(owner, dict.fromkeys(refused, tenant))
             finally:  # also if it is cancelled once more
                 self._claiming[owner] -= 1
@@ -237,25 +237,25 @@ class Ownership:
 
     async def expect(self, owner: str, sizes: Mapping[str, int]) -> None:
         """See DocumentStore.expect."""
-        held = self._held.get(owner, {})
+        claimed = self._held.get(owner, {})
         for name, size in sizes.items():
             if size < 1:
                 raise DocumentError("a document without text cannot be indexed: leave it out")
-            if name not in held:
+            if name not in claimed:
                 raise EngineError(
                     f"document {name} is not claimed by query {owner}: claim it first"
                 )
-        for tenant, names in _by_tenant({name: held[name].tenant for name in sizes}).items():
+        for tenant, names in _by_tenant({name: claimed[name].tenant for name in sizes}).items():
             async with self._database.transaction(tenant) as connection:
                 await lock(connection, names)
                 amounts = [sizes[name] for name in names]
                 values = (names, amounts, owner, self._presence.token)
                 cursor = await connection.execute(EXPECT, values)
-                known = {name: complete async for name, complete in cursor}
-                whole = [name for name, complete in known.items() if complete]
+                updated = {name: complete async for name, complete in cursor}
+                whole = [name for name, complete in updated.items() if complete]
                 published = await publish(connection, whole)
             self._on_published(tenant, published)
-            if len(known) < len(names):
+            if len(updated) < len(names):
                 raise EngineError(
                     f"query {owner} lost documents it was indexing (the connection to the store "
                     "had broken): ask again",
@@ -265,20 +265,20 @@ class Ownership:
     async def release(self, owner: str) -> None:
         """See DocumentStore.release."""
         if owner in self._held:
-            held = self._held[owner].values()
-            await self._give_up(owner, {document.key: document.tenant for document in held})
+            documents = self._held[owner].values()
+            await self._give_up(owner, {document.key: document.tenant for document in documents})
 
     # --- claiming -------------------------------------------------------------------------
 
-    async def _acquire(self, wanted: _Wanted, asked: float | None) -> _Attempt:
+    async def _acquire(self, request: _ClaimRequest, asked_s: float | None) -> _Attempt:
         """Try, and wait for what is in the way, until every document is owned or there."""
         before = _Attempt()
-        with self._presence.hearing(wanted.keys) as changed:
+        with self._presence.hearing(request.keys) as changed:
             while True:
                 await self._presence.ensure()
                 changed.clear()
-                attempt, published = await self._try(wanted, asked)
-                self._on_published(wanted.tenant, published)
+                attempt, published = await self._try(request, asked_s)
+                self._on_published(request.tenant, published)
                 attempt.include(before)
                 if attempt.finished:
                     return attempt
@@ -286,33 +286,35 @@ class Ownership:
                     await self._presence.wait(changed, attempt.holder)
                 before = attempt
 
-    async def _try(self, wanted: _Wanted, asked: float | None) -> tuple[_Attempt, Published]:
+    async def _try(
+        self, request: _ClaimRequest, asked_s: float | None
+    ) -> tuple[_Attempt, Published]:
         attempt, published = _Attempt(), Published()
-        async with self._database.transaction(wanted.tenant) as connection:
-            if wanted.named:
-                wanted.asked = wanted.asked or await _time(connection, asked)
-                attempt.replacing = await _replacing(connection, wanted)
-            ready = await _ready(connection, wanted.keys)
+        async with self._database.transaction(request.tenant) as connection:
+            if request.named:
+                request.asked = request.asked or await _time(connection, asked_s)
+                attempt.replacing = await _replacing(connection, request)
+            ready = await _ready(connection, request.keys)
             attempt.ids |= ready
-            names = [name for name in wanted.keys if name not in ready]
+            names = [name for name in request.keys if name not in ready]
             pending = await self._pending(connection, names)
-            blocked = await self._first_blocked(connection, wanted.owner, pending)
+            blocked = await self._first_blocked(connection, request.owner, pending)
             names = [name for name in names if blocked is None or name < blocked[0]]
             free = [name for name in names if name in pending]
-            stale = [n for n in free if not self._is_ours(wanted.owner, pending[n])]
-            await self._take_over(connection, wanted, stale)
+            stale = [n for n in free if not self._is_ours(request.owner, pending[n])]
+            await self._take_over(connection, request, stale)
             attempt.ids |= {name: pending[name].id for name in free}
             absent = [n for n in names if n not in pending]
-            inserted = await self._insert(connection, wanted, absent)
+            inserted = await self._insert(connection, request, absent)
             attempt.ids |= inserted
-            if wanted.named and inserted:
+            if request.named and inserted:
                 whole = await take_chunks(connection, self._chunks, list(inserted.values()))
                 published = await publish(connection, whole)
                 attempt.taken = {name for name, id in inserted.items() if id in whole}
             attempt.owned = {*free, *inserted} - attempt.taken
             complete = len(inserted) == len(absent)  # else another was quicker: look again
             if complete and blocked is None:
-                attempt.finished = not wanted.named or await _ask_again(connection, wanted, ready)
+                attempt.finished = not request.named or await _ask_again(connection, request, ready)
             elif complete and blocked is not None:
                 attempt.holder = blocked[1]
         return attempt, published
@@ -320,7 +322,7 @@ class Ownership:
     async def _pending(
         self, connection: AsyncConnection[Any], names: list[str]
     ) -> dict[str, _Pending]:
-        """Those that are being indexed, locked."""
+        """The pending documents of these keys; their rows are locked."""
         if not names:
             return {}
         cursor = await connection.execute(
@@ -333,32 +335,35 @@ class Ownership:
     async def _first_blocked(
         self, connection: AsyncConnection[Any], asking: str, pending: Mapping[str, _Pending]
     ) -> tuple[str, int] | None:
-        """The first document whose owner lives, and is another; with the holder's token."""
+        """Key of the first document that another, living owner is indexing, with the holder's
+        token."""
         if not pending:
             return None
         token = self._presence.token
-        others = sorted({found.holder for found in pending.values() if found.holder != token})
+        others = sorted(
+            {document.holder for document in pending.values() if document.holder != token}
+        )
         cursor = await connection.execute(
             "SELECT h FROM unnest(%s::bigint[]) AS h WHERE pg_try_advisory_xact_lock_shared(h)",
             (others,),
         )
         dead = {holder async for (holder,) in cursor}
-        for name, found in pending.items():
-            ours = found.holder == token
-            alive = self._lives(found.owner) if ours else found.holder not in dead
-            if alive and not self._is_ours(asking, found):
-                return name, found.holder
+        for name, document in pending.items():
+            ours = document.holder == token
+            alive = self._lives(document.owner) if ours else document.holder not in dead
+            if alive and not self._is_ours(asking, document):
+                return name, document.holder
         return None
 
     async def _take_over(
-        self, connection: AsyncConnection[Any], wanted: _Wanted, names: list[str]
+        self, connection: AsyncConnection[Any], request: _ClaimRequest, names: list[str]
     ) -> None:
         """Continue for a dead owner. Chunks that it stored are kept: they would be the same."""
-        head = (wanted.owner, self._presence.token, wanted.asked)
-        for some in _parts(names):
-            keys = [wanted.keys[name] for name in some]
+        head = (request.owner, self._presence.token, request.asked)
+        for part in _parts(names):
+            keys = [request.keys[name] for name in part]
             columns = (
-                some,
+                part,
                 [key.name for key in keys],
                 [key.origin for key in keys],
                 [json_text(key.metadata) for key in keys],
@@ -366,19 +371,20 @@ class Ownership:
             await connection.execute(TAKE_OVER, (*head, *columns))
 
     async def _insert(
-        self, connection: AsyncConnection[Any], wanted: _Wanted, names: list[str]
+        self, connection: AsyncConnection[Any], request: _ClaimRequest, names: list[str]
     ) -> dict[str, str]:
-        """Make those that are absent; the ids of those that no other made meanwhile."""
+        """Insert documents that are absent; the ids of those that nobody else inserted
+        meanwhile."""
         if not names:
             return {}
-        collection = await self._collection(connection, wanted)
-        owner = (wanted.asked, wanted.owner, self._presence.token)
-        made: dict[str, str] = {}
-        for some in _parts(names):
-            keys = [wanted.keys[name] for name in some]
+        collection = await self._collection(connection, request)
+        owner = (request.asked, request.owner, self._presence.token)
+        inserted: dict[str, str] = {}
+        for part in _parts(names):
+            keys = [request.keys[name] for name in part]
             columns = (
-                [uuid.uuid4().hex for _ in some],
-                some,
+                [uuid.uuid4().hex for _ in part],
+                part,
                 [key.name for key in keys],
                 [key.origin for key in keys],
                 [key.sha256 for key in keys],
@@ -386,16 +392,16 @@ class Ownership:
                 [key.pipeline for key in keys],
                 [json_text(key.metadata) for key in keys],
             )
-            values = (wanted.tenant, collection, *owner, *columns)
+            values = (request.tenant, collection, *owner, *columns)
             cursor = await connection.execute(INSERT, values)
-            made |= {key: id async for key, id in cursor}
-        return made
+            inserted |= {key: id async for key, id in cursor}
+        return inserted
 
-    async def _collection(self, connection: AsyncConnection[Any], wanted: _Wanted) -> int:
+    async def _collection(self, connection: AsyncConnection[Any], request: _ClaimRequest) -> int:
         """Id of the collection, made if need be. Collections stay, even empty."""
-        where = (wanted.tenant, wanted.collection)
-        if wanted.embedder is not None:
-            return await self._admissions.enter(connection, *where, wanted.embedder)
+        where = (request.tenant, request.collection)
+        if request.embedder is not None:
+            return await self._admissions.enter(connection, *where, request.embedder)
         await connection.execute(
             "INSERT INTO teola.collections (tenant, name) VALUES (%s, %s) ON CONFLICT DO NOTHING",
             where,
@@ -405,11 +411,11 @@ class Ownership:
         )
         row = await cursor.fetchone()
         if row is None:
-            raise EngineError(f"the collection {wanted.collection!r} was dropped: ask again")
+            raise EngineError(f"the collection {request.collection!r} was dropped: ask again")
         return int(row[0])
 
-    def _is_ours(self, owner: str, found: _Pending) -> bool:
-        return (found.owner, found.holder) == (owner, self._presence.token)
+    def _is_ours(self, owner: str, document: _Pending) -> bool:
+        return (document.owner, document.holder) == (owner, self._presence.token)
 
     def _lives(self, owner: str) -> bool:
         """Whether an owner of this store still indexes (else it was not given up in order)."""
@@ -418,14 +424,16 @@ class Ownership:
     # --- giving up ------------------------------------------------------------------------
 
     async def _give_up(self, owner: str, documents: dict[str, str]) -> None:
-        """Delete what is pending of them, even if the caller is cancelled meanwhile."""
+        """Delete those of the documents that are pending, even if the caller is cancelled
+        meanwhile."""
         task = asyncio.create_task(self._drop(owner, documents), name="vectorstore-release")
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)
         await asyncio.shield(task)
 
     async def _drop(self, owner: str, documents: dict[str, str]) -> None:
-        """Without a connection they are kept for later: a dead process's are swept anyway."""
+        """Delete an owner's pending documents. Without a connection they are kept for a later try;
+        once this process is gone, another one sweeps them."""
         for tenant, keys in _by_tenant(documents).items():
             try:
                 async with self._database.transaction(tenant) as connection:
@@ -433,17 +441,17 @@ class Ownership:
             except EngineUnavailable as error:
                 logger.warning("could not release documents of query %s yet: %s", owner, error)
                 self._leftovers.append((owner, dict.fromkeys(keys, tenant)))
-        held = self._held.get(owner, {})
-        for id in [id for id, document in held.items() if document.key in documents]:
-            del held[id]
-        if not held:
+        claimed = self._held.get(owner, {})
+        for id in [id for id, document in claimed.items() if document.key in documents]:
+            del claimed[id]
+        if not claimed:
             self._held.pop(owner, None)
         self._presence.wake(documents)
 
     async def _clear_leftovers(self) -> None:
         leftovers, self._leftovers = self._leftovers, []
         for owner, documents in leftovers:
-            mine = {held.key for held in self._held.get(owner, {}).values()}
+            mine = {document.key for document in self._held.get(owner, {}).values()}
             await self._give_up(owner, {k: t for k, t in documents.items() if k not in mine})
 
 
@@ -451,8 +459,8 @@ class Ownership:
 
 
 def document_key(tenant: str, collection: str, key: DocumentKey) -> str:
-    """The same bytes, read the same way into the same collection, are the same document; where
-    names count, under the same name and with the same metadata."""
+    """Digest of what makes a document the same one: its collection, its bytes and how they are
+    read; where names count, its name and metadata too."""
     identity = [tenant, collection, key.sha256, key.pipeline]
     if collection != UNNAMED:
         metadata = json.dumps(json.loads(json_text(key.metadata)), sort_keys=True)
@@ -463,7 +471,8 @@ def document_key(tenant: str, collection: str, key: DocumentKey) -> str:
 def _ordered(
     tenant: str, collection: str, keys: Sequence[DocumentKey]
 ) -> tuple[list[str], dict[str, DocumentKey]]:
-    """The key of each, and each once by its key, in the order of keys. Raises InputError."""
+    """The document key of each, as given, and each different document by its document key, in
+    order. Raises InputError."""
     for key in keys:
         check_name("document", key.name)
     if collection != UNNAMED:
@@ -484,32 +493,32 @@ def _check_distinct(keys: Iterable[DocumentKey]) -> None:
     for key in keys:
         other = seen.setdefault(key.name, key)
         if other != key:
-            places = " and ".join(repr(one.origin or "a text") for one in (other, key))
+            places = " and ".join(repr(document.origin or "a text") for document in (other, key))
             raise InputError(
                 f"two documents are named {key.name!r} ({places}), and a name is one document of "
                 "a collection: name them differently"
             )
 
 
-async def _time(connection: AsyncConnection[Any], asked: float | None) -> datetime:
-    """`asked`, in seconds since 1970, or now by the database's clock."""
+async def _time(connection: AsyncConnection[Any], asked_s: float | None) -> datetime:
+    """`asked_s`, in seconds since 1970, or now by the database's clock."""
     cursor = await connection.execute(
-        "SELECT coalesce(to_timestamp(%s::float8), clock_timestamp())", (asked,)
+        "SELECT coalesce(to_timestamp(%s::float8), clock_timestamp())", (asked_s,)
     )
     row = await cursor.fetchone()
     assert row is not None
     return cast("datetime", row[0])
 
 
-async def _replacing(connection: AsyncConnection[Any], wanted: _Wanted) -> set[str]:
-    """Keys of those whose names have another version now. Raises DocumentError."""
-    values = {"collection": wanted.collection, "names": [k.name for k in wanted.keys.values()]}
+async def _replacing(connection: AsyncConnection[Any], request: _ClaimRequest) -> set[str]:
+    """Document keys whose names have another version now. Raises DocumentError."""
+    values = {"collection": request.collection, "names": [k.name for k in request.keys.values()]}
     cursor = await connection.execute(CURRENT, values)
     current: dict[str, list[tuple[str, str | None]]] = {}
     async for name, key, origin in cursor:
         current.setdefault(name, []).append((key, origin))
     replacing: set[str] = set()
-    for name, key in wanted.keys.items():
+    for name, key in request.keys.items():
         for other, origin in current.get(key.name, ()):
             elsewhere = None not in (origin, key.origin) and origin != key.origin
             if elsewhere and not key.replace:
@@ -532,16 +541,17 @@ async def _ready(connection: AsyncConnection[Any], keys: Iterable[str]) -> dict[
 
 
 async def _ask_again(
-    connection: AsyncConnection[Any], wanted: _Wanted, ready: Iterable[str]
+    connection: AsyncConnection[Any], request: _ClaimRequest, ready: Iterable[str]
 ) -> bool:
-    """What is there was asked for now. False if some of it went meanwhile."""
+    """Write down that documents that are there were asked for again now. False if some went
+    meanwhile."""
     keys = list(ready)
     if not keys:
         return True
-    if len(wanted.keys) > 1:  # who locks one current document and then another stands in line
-        await connection.execute(LOCK_COLLECTION, (wanted.collection,))
-    origins = [wanted.keys[key].origin for key in keys]
-    values = {"keys": keys, "origins": origins, "asked": wanted.asked}
+    if len(request.keys) > 1:  # who locks one current document and then another stands in line
+        await connection.execute(LOCK_COLLECTION, (request.collection,))
+    origins = [request.keys[key].origin for key in keys]
+    values = {"keys": keys, "origins": origins, "asked": request.asked}
     cursor = await connection.execute(ASK_AGAIN, values)
     return await cursor.fetchone() == (len(keys),)
 

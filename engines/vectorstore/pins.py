@@ -168,14 +168,16 @@ class Pins:
 
     async def hold(self, tenant: str, queries: Iterable[Searcher]) -> HeldVersions:
         """Begin to read, in a collection each; end it with `HeldVersions.end`."""
-        wanted = set(queries)
+        searchers = set(queries)
         absent: set[str] = set()
         while True:
-            new = {q for q in wanted if (tenant, q.collection) not in self._pins.get(q.owner, {})}
+            new = {
+                q for q in searchers if (tenant, q.collection) not in self._pins.get(q.owner, {})
+            }
             names = {query.collection for query in new} - absent
             unknown = [name for name in names if (tenant, name) not in self._ids]
             if not unknown:
-                return HeldVersions(self, tenant, wanted, self._provisional(tenant, names))
+                return HeldVersions(self, tenant, searchers, self._provisional(tenant, names))
             for name in sorted(unknown):
                 if not await self._register(tenant, name):
                     absent.add(name)
@@ -200,7 +202,7 @@ class Pins:
             self._pins.setdefault(query.owner, {})[tenant, query.collection] = pin
 
     def forget_name(self, tenant: str, name: str) -> None:
-        """It is another collection's now, or nobody's."""
+        """Forget a name that means another collection now, or none."""
         self._ids.pop((tenant, name), None)
 
     def unpin(self, owner: str) -> None:
@@ -209,7 +211,7 @@ class Pins:
             self.leave(pin)
 
     def leave(self, pin: Pin) -> None:
-        """One reader less."""
+        """End one reading of a version."""
         readers = self._readers.get(pin.collection)
         if readers is not None:
             readers.remove(pin.version)
@@ -227,8 +229,8 @@ class Pins:
                 if row is None:
                     return False
                 home, version = row
-                known = self._readers.get(home)
-                needed = known.needed if known is not None else None
+                registered = self._readers.get(home)
+                needed = registered.needed if registered is not None else None
                 oldest = version if needed is None else min(needed, version)
                 values = (tenant, self._presence.token, home, oldest)
                 (oldest,) = await (await connection.execute(REGISTER, values)).fetchone() or (0,)
@@ -288,8 +290,8 @@ class Pins:
         row = await (await connection.execute(HELD_BACK, (collection, horizon))).fetchone()
         held_back = row is not None and bool(row[0])
         if held_back:
-            told = f"{PURGE}{collection}"
-            await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, told))
+            notice = f"{PURGE}{collection}"
+            await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, notice))
         return horizon, held_back
 
     def _forget_names(self, collection: int) -> None:
@@ -297,21 +299,22 @@ class Pins:
             del self._ids[place]
 
     def _hear(self, collection: int) -> None:
-        """Some process could not purge the collection."""
+        """Another process could not purge the collection: our row may be in its way."""
         readers = self._readers.get(collection)
         if readers is not None:
             readers.due = True
             self._look(collection, readers)
 
     def _look(self, collection: int, readers: _Readers) -> None:
-        """Purge if that was in the way."""
+        """Purge if others wait for it and no query of ours needs the version of our row any
+        more."""
         needed = readers.needed
         if readers.due and (needed is None or needed > readers.oldest):
             readers.due = False
             self.purge_soon(readers.tenant, collection)
 
     def _lose(self) -> None:
-        """Our rows do not count any more: who comes now writes them again."""
+        """Forget our rows, which do not count any more. The next queries write them again."""
         self._ids.clear()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -329,8 +332,9 @@ class Pins:
 
 
 class HeldVersions:
-    """Reading of some queries, for as long as one transaction looks. pinned: ids of collections
-    that they see a version of already. names: of those in which they look for the first time."""
+    """Keeps what some queries read from being purged, for as long as one transaction looks. pinned:
+    ids of collections that they see a version of already. names: of collections in which they look
+    for the first time."""
 
     def __init__(
         self, pins: Pins, tenant: str, queries: Iterable[Searcher], provisional: dict[str, Pin]
@@ -370,7 +374,7 @@ class HeldVersions:
         return pin if pin != NOWHERE else None
 
     def end(self) -> None:
-        """No reading any more."""
+        """End the reading. May be repeated."""
         for pin in self._provisional.values():
             self._pins.leave(pin)
         self._provisional = {}

@@ -26,8 +26,8 @@ PURGE = "purge:"
 
 
 class Presence:
-    """One store's sign of life, and its ear. on_purge: is told of such a collection. on_lost: is
-    told that others took us for gone."""
+    """One store's sign of life, and its listener. on_purge: called with a collection that another
+    process could not purge. on_lost: called when others took this process for gone."""
 
     def __init__(self, database: Database) -> None:
         self.token = secrets.randbits(62)
@@ -68,7 +68,7 @@ class Presence:
         await self._open.aclose()
 
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
-        """Wake who waits for a document; everyone, once nothing more will be heard."""
+        """Wake whoever waits for a document that changed; wake all, once the connection is lost."""
         try:
             async for notification in connection.notifies():
                 payload = notification.payload

@@ -116,8 +116,8 @@ class Published:
 
 
 async def publish(connection: AsyncConnection[Any], documents: Sequence[str]) -> Published:
-    """Make pending documents visible that have all their chunks, and which this transaction has
-    locked; what they replace goes, and so do those that are too late. Who waits is told."""
+    """Make pending documents visible that have all their chunks; this transaction has locked them.
+    It deletes what they replace, and those that are too late. It tells whoever waits."""
     if not documents:
         return Published()
     ids = list(documents)
@@ -150,13 +150,13 @@ async def take_chunks(
     if not donors:
         return []
     # Whoever deletes them skips what is locked.
-    wanted = sorted({donor for found in donors.values() for donor in found})
-    cursor = await connection.execute(LOCK_DONORS, (wanted,))
+    all_donors = sorted({donor for donor_ids in donors.values() for donor in donor_ids})
+    cursor = await connection.execute(LOCK_DONORS, (all_donors,))
     there = {id async for (id,) in cursor}
     pairs = [
         (id, donor)
-        for id, found in donors.items()
-        for donor in [next((one for one in found if one in there), None)]
+        for id, donor_ids in donors.items()
+        for donor in [next((candidate for candidate in donor_ids if candidate in there), None)]
         if donor is not None
     ]
     copy = sql.SQL(COPY_CHUNKS).format(chunks=chunks)
@@ -166,8 +166,8 @@ async def take_chunks(
 
 async def announce(connection: AsyncConnection[Any], keys: Iterable[str]) -> None:
     """Tell those who wait for them, once the transaction commits."""
-    told = list(keys)
-    if told:
+    document_keys = list(keys)
+    if document_keys:
         await connection.execute(
-            "SELECT pg_notify(%s, key) FROM unnest(%s::text[]) AS key", (CHANNEL, told)
+            "SELECT pg_notify(%s, key) FROM unnest(%s::text[]) AS key", (CHANNEL, document_keys)
         )

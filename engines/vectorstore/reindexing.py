@@ -143,7 +143,7 @@ WHERE t.collection = {target} AND d.collection = {source} AND t.id = {twin}
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A document of the source, and key and pipeline of its like in the target."""
+    """A document of the source, and the key and pipeline of its copy in the target."""
 
     document: str
     chunks: int
@@ -169,7 +169,7 @@ class ReindexBatch:
     @property
     def size(self) -> int:
         """See ReindexingPart."""
-        return sum(one.high - one.low for one in self.slices)
+        return sum(span.high - span.low for span in self.slices)
 
 
 class CollectionReindexing:
@@ -242,9 +242,9 @@ class CollectionReindexing:
     async def texts(self, batch: ReindexBatch) -> list[Chunk]:
         """See teola.engine.Reindexing."""
         slices = (
-            [one.twin.document for one in batch.slices],
-            [one.low for one in batch.slices],
-            [one.high for one in batch.slices],
+            [span.twin.document for span in batch.slices],
+            [span.low for span in batch.slices],
+            [span.high for span in batch.slices],
         )
         async with self._database.transaction(self._tenant) as connection:
             cursor = await connection.execute(self._sql(TEXTS, "c.document"), slices)
@@ -254,9 +254,9 @@ class CollectionReindexing:
         self, batch: ReindexBatch, texts: Sequence[Chunk], vectors: Sequence[Any]
     ) -> None:
         """See teola.engine.Reindexing."""
-        twins = {one.twin.document: one.twin for one in batch.slices}
-        keys = [one.key for one in twins.values()]
-        pipelines = [one.pipeline for one in twins.values()]
+        twins = {span.twin.document: span.twin for span in batch.slices}
+        keys = [twin.key for twin in twins.values()]
+        pipelines = [twin.pipeline for twin in twins.values()]
         rows = [
             (0, chunk.document, chunk.index, Wire(vector(values, self._tables.width)))
             for chunk, values in zip(texts, vectors, strict=True)
@@ -304,8 +304,8 @@ class CollectionReindexing:
     async def _exchanged(self, connection: AsyncConnection[Any]) -> bool:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (LOCK_TIMEOUT,))
         await connection.execute(self._sql(LOCK))
-        held = await connection.execute(self._sql(HOLD), (self._name,))
-        if not held.rowcount:
+        source_row = await connection.execute(self._sql(HOLD), (self._name,))
+        if not source_row.rowcount:
             raise EngineError(f"the collection {self._name!r} got another embedder meanwhile")
         # What is made visible just now is visible after this, or gone.
         pending = await connection.execute(self._sql(PENDING))
@@ -334,7 +334,7 @@ class CollectionReindexing:
 
     def _sql(self, statement: Any, document: str = "") -> sql.Composed:
         """A statement with its numbers and tables filled in. document: column with the id of a
-        document of the source, of whose like the statement speaks."""
+        document of the source; the statement speaks of its copy."""
         parts = dict(self._parts)
         if document:
             column = sql.SQL(document)  # type: ignore[arg-type]

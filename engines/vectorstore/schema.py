@@ -311,7 +311,7 @@ async def _make_chunks(connection: AsyncConnection[Any], tables: ChunkTables) ->
 
 
 def _form(tables: ChunkTables) -> dict[str, sql.Composable]:
-    """What the statement that makes the store's own table of chunks leaves open."""
+    """Values for the places that the statement of the store's own table of chunks leaves open."""
     inline = tables.width <= INLINE_DIMENSIONS
     return {
         "table": tables.own,

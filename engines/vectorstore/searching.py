@@ -105,7 +105,8 @@ LacksIndex = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """One request, checked. query: that asks, and where. life: whether it goes on."""
+    """One request, checked. query: who asks, and in which collection. life: says whether it goes
+    on."""
 
     number: int
     query: Searcher
@@ -166,17 +167,21 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
         raise InputError(f"top_k is {top_k}: ask for at least one")
     for document in scope.documents or ():
         check_name("document", document)
-    found = comparisons(scope.filters)
-    named = [one for one in found if one.path == (NAME,) and one.operator == "$eq"]
+    filters = comparisons(scope.filters)
+    named = [
+        comparison
+        for comparison in filters
+        if comparison.path == (NAME,) and comparison.operator == "$eq"
+    ]
     name = named[0].value if named else None
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])
-    rest = tuple(one for one in found if one not in named[:1])
+    rest = tuple(comparison for comparison in filters if comparison not in named[:1])
     language, question = request.params.language, ""
     if language is not None:
-        asked = request.inputs.get("question")
-        if not isinstance(asked, str):
+        text = request.inputs.get("question")
+        if not isinstance(text, str):
             raise InputError("a hybrid search needs the text `question` beside its vectors")
-        words = asked[:QUESTION_CHARS].replace("\0", " ").split()
+        words = text[:QUESTION_CHARS].replace("\0", " ").split()
         question = " ".join(word for word in words if len(word) <= WORD_CHARS)
     asker = Searcher(request.context.whole_id, scope.collection)
     life = request.context.life
@@ -199,7 +204,11 @@ async def search(
     async with database.transaction(tenant) as connection:
         groups: dict[tuple[Any, ...], tuple[SearchedVersion | None, list[SearchRequest]]] = {}
         collections = await _collections(connection, hold)
-        names = {found.name: found.id for found in collections.values() if found.name is not None}
+        names = {
+            collection.name: collection.id
+            for collection in collections.values()
+            if collection.name is not None
+        }
         if not hold.fits(names):
             return None
         for question in batch:
@@ -230,12 +239,12 @@ def _home(
 ) -> SearchedVersion | None:
     """Where a question looks; None: there is no such collection. A query that ended meanwhile pins
     nothing, for it has let go of everything already."""
-    versions = {found.id: found.version for found in collections.values()}
+    versions = {collection.id: collection.version for collection in collections.values()}
     pin = hold.settle(question.query, versions, keep=not question.life.over)
     if pin is None:
         return None
-    found = collections[pin.collection]
-    return SearchedVersion(*pin, found.indexed, found.dimensions or tables.width, tables)
+    collection = collections[pin.collection]
+    return SearchedVersion(*pin, collection.indexed, collection.dimensions or tables.width, tables)
 
 
 async def _with_words(
@@ -245,7 +254,7 @@ async def _with_words(
     near: list[list[Hit]],
     lacks_index: LacksIndex,
 ) -> list[list[Hit]]:
-    """The nearest hits of each vector, fused with what has words of the question."""
+    """The nearest hits of each vector, fused with the hits that have words of the question."""
     if question.scope.documents == ():
         return near
     language, top_k = question.language or "", question.top_k
@@ -259,26 +268,26 @@ async def _with_words(
         conditions, home.chunks, home.id, home.version, language, top_k, by_index=by_index
     )
     values["question"] = question.question
-    found = await lexical.ask(connection, search, values, near)
-    return [lexical.fused(hits, found, top_k) for hits in near]
+    lexical_hits = await lexical.ask(connection, search, values, near)
+    return [lexical.fused(hits, lexical_hits, top_k) for hits in near]
 
 
 async def _collections(
     connection: AsyncConnection[Any], hold: HeldVersions
 ) -> dict[int, Collection]:
-    known = hold.pinned
+    pinned = hold.pinned
     statement = " UNION ALL ".join(
         [COLLECTIONS + "name = ANY(%(names)s)"] * bool(hold.names)
-        + [COLLECTIONS + "id = ANY(%(ids)s)"] * bool(known)
+        + [COLLECTIONS + "id = ANY(%(ids)s)"] * bool(pinned)
     )
     if not statement:
         return {}
-    cursor = await connection.execute(statement, {"names": list(hold.names), "ids": list(known)})
+    cursor = await connection.execute(statement, {"names": list(hold.names), "ids": list(pinned)})
     return {row[0]: Collection(*row) async for row in cursor}
 
 
 def _refused(scope: Scope, home: SearchedVersion | None, tables: ChunkTables) -> InputError | None:
-    """Why vectors of whoever asks cannot be compared with those of the collection, if so."""
+    """The refusal, if the asking vectors cannot be compared with those of the collection."""
     if scope.number is not None and (home is None or home.id != scope.number):
         return InputError(
             f"the collection {scope.collection!r} got another embedder, or was deleted, while this "
@@ -305,14 +314,14 @@ async def _ask(
         return [[] for _ in vectors]
     if not home.indexed or await _is_narrow(connection, question, home, exact_below):
         return await _run(connection, question, home, vectors, indexed=False)
-    found = await _run(connection, question, home, vectors, indexed=True)
-    short = [i for i, hits in enumerate(found) if len(hits) < question.top_k]
+    nearest = await _run(connection, question, home, vectors, indexed=True)
+    short = [i for i, hits in enumerate(nearest) if len(hits) < question.top_k]
     if short:
         again = [vectors[i] for i in short]
         exact = await _run(connection, question, home, again, indexed=False)
         for i, hits in zip(short, exact, strict=True):
-            found[i] = hits
-    return found
+            nearest[i] = hits
+    return nearest
 
 
 async def _is_narrow(
@@ -344,10 +353,10 @@ async def _run(
     values["vectors"] = [Wire(values) for values in vectors]
     cursor = await connection.execute(statement, values)
     hits: list[list[Hit]] = [[] for _ in vectors]
-    known: dict[str, Any] = {}  # metadata, once for all hits of a document
+    shared: dict[str, Any] = {}  # metadata, once for all hits of a document
     async for number, document, name, index, body, place, metadata, score in cursor:
-        one = with_place(known.setdefault(document, metadata), place)
-        hit = Hit(f"{document}:{index}", name, body, float(score), one)
+        placed = with_place(shared.setdefault(document, metadata), place)
+        hit = Hit(f"{document}:{index}", name, body, float(score), placed)
         hits[number - 1].append(hit)
     if indexed:
         await _plan(connection, "on", question.top_k)
@@ -373,15 +382,15 @@ def _conditions(
         tests, compared = where(question.comparisons)
         conditions.append(FILTERED + tests + FILTERED_END)
         values |= compared
-    known = {"collection": sql.Literal(home.id), "version": sql.Literal(home.version)}
-    texts = (sql.SQL(text).format(**known) for text in conditions)
+    literals = {"collection": sql.Literal(home.id), "version": sql.Literal(home.version)}
+    texts = (sql.SQL(text).format(**literals) for text in conditions)
     return sql.SQL(" AND ").join(texts), values
 
 
 def _statement(
     question: SearchRequest, home: SearchedVersion, *, indexed: bool
 ) -> tuple[sql.Composed, dict[str, Any]]:
-    """The search for the nearest without its vectors."""
+    """The search for the nearest chunks, and its values, all but the vectors."""
     visible = VISIBLE_BY_INDEX if indexed else VISIBLE
     conditions, values = _conditions(question, home, visible)
     search = sql.SQL(SEARCH).format(

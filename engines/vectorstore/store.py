@@ -101,7 +101,8 @@ class ChunkStore:
             self.pins.purge_soon(tenant, home)
 
     async def _ensure_table(self) -> None:
-        """Whoever only lists or deletes needs no table of other dimensions than the database's."""
+        """Make the store's own table of chunks, once. Not at the start: a store that only lists or
+        deletes needs no table of its dimensions."""
         if self._made:
             return
         async with self._making:
@@ -148,7 +149,7 @@ class ChunkStore:
         while True:
             hold = await self.pins.hold(tenant, {question.query for question in batch})
             try:
-                found = await searching.search(
+                results = await searching.search(
                     self._database,
                     self._tables,
                     tenant,
@@ -159,8 +160,8 @@ class ChunkStore:
                 )
             finally:
                 hold.end()
-            if found is not None:
-                return found
+            if results is not None:
+                return results
 
     def _checked(
         self, requests: Mapping[int, Request], read: Callable[[int, Request, int], Checked]
@@ -182,7 +183,7 @@ class ChunkStore:
         return results, tenants
 
     async def execute(self, requests: Sequence[Request]) -> list[BatchOutcome]:
-        """One result, or what befell it, per request, in order."""
+        """One result or error for each request, in order."""
         numbered = dict(enumerate(requests))
         ingestions = {n: r for n, r in numbered.items() if r.op is Op.INGESTION}
         searches = {n: r for n, r in numbered.items() if r.op is Op.SEARCHING}

@@ -18,12 +18,12 @@ ChunkVector = NDArray[np.float32]
 def check_name(what: str, text: str) -> None:
     """A name is text that is not empty and has no NUL character."""
     if not isinstance(text, str) or not text or "\0" in text:
-        told = repr(text)[:LONGEST_NAME]
-        raise InputError(f"the {what} {told} is not a name: give text without NUL characters")
+        shown = repr(text)[:LONGEST_NAME]
+        raise InputError(f"the {what} {shown} is not a name: give text without NUL characters")
 
 
 def check_key(what: str, text: str) -> None:
-    """What rows are found by is a name that fits into an index."""
+    """Raise InputError unless the text is a name that fits into an index: rows are found by it."""
     check_name(what, text)
     if len(text) > NAME_CHARACTERS:
         raise InputError(

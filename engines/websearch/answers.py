@@ -62,13 +62,13 @@ def read(request: Request) -> WebRequest:
 
 def hits(pages: Iterable[Page], top_k: int) -> list[Hit]:
     """The first `top_k` pages, each url once. A page without a score gets 1 / its rank."""
-    found: dict[str, Hit] = {}
+    by_url: dict[str, Hit] = {}
     for page in pages:
-        if len(found) == top_k:
+        if len(by_url) == top_k:
             break
-        if page.url not in found:
-            found[page.url] = _hit(page, len(found) + 1)
-    return list(found.values())
+        if page.url not in by_url:
+            by_url[page.url] = _hit(page, len(by_url) + 1)
+    return list(by_url.values())
 
 
 def _hit(page: Page, rank: int) -> Hit:
@@ -90,9 +90,9 @@ def pages(entries: object, url: str, title: str, text: str, score: str = "") -> 
         address = plain(entry.get(url))
         if is_web_address(address):
             number = entry.get(score)
-            known = type(number) in (int, float) and math.isfinite(number)
+            is_number = type(number) in (int, float) and math.isfinite(number)
             body = plain(entry.get(text))[:LONGEST_SNIPPET]
-            yield Page(address, plain(entry.get(title)), body, float(number) if known else None)
+            yield Page(address, plain(entry.get(title)), body, float(number) if is_number else None)
 
 
 def is_web_address(url: str) -> bool:

@@ -33,11 +33,10 @@ class Corpus:
     """Searches local documents by words (BM25) and by meaning, as if they were the web.
 
     folder: documents (text, Markdown, HTML, PDF), indexed when the engine starts and again where
-    they have changed; without one, Python's language reference, some 300 passages, for which the
-    first searches ever wait and the engine does not. dsn, data_dir,
-    programs: where the index is, as for `PgVector`. language: a text search configuration of
-    PostgreSQL, whose stems and stop words hold (`simple` has none). model, dtype, threads, device:
-    as for `MiniLM`.
+    they have changed; without one, Python's language reference, some 300 passages; the engine
+    starts before they are indexed, and the first searches wait. dsn, data_dir, programs: where the
+    index is, as for `PgVector`. language: a text search configuration of PostgreSQL, whose stems
+    and stop words hold (`simple` has none). model, dtype, threads, device: as for `MiniLM`.
     """
 
     def __init__(
@@ -143,10 +142,10 @@ class Corpus:
         batch are embedded together and searched for in one statement. Scores are in 0..1."""
         checked = [_checked(request) for request in requests]
         try:
-            found = iter(await self._hits([q for q in checked if isinstance(q, WebRequest)]))
+            hit_lists = iter(await self._hits([q for q in checked if isinstance(q, WebRequest)]))
         except EngineError as error:
             return [error if isinstance(q, WebRequest) else q for q in checked]
-        return [{"hits": next(found)} if isinstance(q, WebRequest) else q for q in checked]
+        return [{"hits": next(hit_lists)} if isinstance(q, WebRequest) else q for q in checked]
 
     async def _hits(self, questions: Sequence[WebRequest]) -> list[list[list[Hit]]]:
         """For each question the hits of each of its queries."""
@@ -161,8 +160,10 @@ class Corpus:
         vectors = await asyncio.to_thread(shared.embed, queries, "query")
         top_k = max(question.top_k for question in questions)
         corpus = await self._indexed()
-        found = await search(self._database, corpus, self._language, queries, list(vectors), top_k)
-        pages = dict(zip(queries, found, strict=True))
+        page_lists = await search(
+            self._database, corpus, self._language, queries, list(vectors), top_k
+        )
+        pages = dict(zip(queries, page_lists, strict=True))
         return [
             [answers.hits(pages.get(query, ()), question.top_k) for query in question.queries]
             for question in questions

@@ -49,19 +49,19 @@ def of_folder(folder: Path) -> Collected:
             "documents",
             retryable=False,
         )
-    found = []
+    documents = []
     for parent, names, files in os.walk(where):
         names[:] = sorted(name for name in names if not name.startswith("."))
         for name in sorted(files):
             path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
-                found.append(Document(path.as_uri(), Source(name, path=path)))
-    if not found:
+                documents.append(Document(path.as_uri(), Source(name, path=path)))
+    if not documents:
         raise EngineUnavailable(
             f"the corpus folder {str(folder)!r} holds no files: put documents into it",
             retryable=False,
         )
-    return Collected(where.as_uri(), tuple(found))
+    return Collected(where.as_uri(), tuple(documents))
 
 
 def of_python() -> Collected:

@@ -118,31 +118,31 @@ class _Refresh:
         self.unread: list[DocumentError] = []
 
     async def run(self, documents: Sequence[Document]) -> None:
-        wanted = await asyncio.to_thread(self._digests, documents)
+        by_digest = await asyncio.to_thread(self._digests, documents)
         cursor = await self.connection.execute(
             "SELECT sha256, id, url FROM documents WHERE corpus = %s", (self.corpus,)
         )
-        known = {sha256: (id, url) async for sha256, id, url in cursor}
-        await self._drop([id for sha256, (id, _) in known.items() if sha256 not in wanted])
-        for sha256, document in wanted.items():
-            if sha256 not in known:
+        indexed = {sha256: (id, url) async for sha256, id, url in cursor}
+        await self._drop([id for sha256, (id, _) in indexed.items() if sha256 not in by_digest])
+        for sha256, document in by_digest.items():
+            if sha256 not in indexed:
                 await self._add(sha256, document)
-            elif known[sha256][1] != document.url:
-                values = (document.url, known[sha256][0])
+            elif indexed[sha256][1] != document.url:
+                values = (document.url, indexed[sha256][0])
                 await self.connection.execute("UPDATE documents SET url = %s WHERE id = %s", values)
-        self._report(len(wanted))
+        self._report(len(by_digest))
 
     def _digests(self, documents: Sequence[Document]) -> Mapping[str, Document]:
         """The documents by digest; of equal ones the first."""
-        found: dict[str, Document] = {}
+        by_digest: dict[str, Document] = {}
         for document in documents:
             try:
                 digest = self.reader.loader.fingerprint(document.source).sha256
             except DocumentError as error:
                 self.unread.append(error)
             else:
-                found.setdefault(digest, document)
-        return found
+                by_digest.setdefault(digest, document)
+        return by_digest
 
     async def _drop(self, gone: list[int]) -> None:
         if not gone:

@@ -104,11 +104,11 @@ async def search(
         "fusion": FUSION,
         "top_k": top_k,
     }
-    found: list[list[Page]] = [[] for _ in queries]
+    pages: list[list[Page]] = [[] for _ in queries]
     try:
         async with database.reading() as connection:
             async for number, url, title, body, score in await connection.execute(SEARCH, values):
-                found[number - 1].append(Page(url, title, body, float(score)))
+                pages[number - 1].append(Page(url, title, body, float(score)))
     except psycopg.Error as error:
         raise EngineError(f"the corpus could not be searched ({type(error).__name__})") from error
-    return found
+    return pages

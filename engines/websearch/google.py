@@ -109,11 +109,11 @@ def _message(answer: Any) -> str:
 
 
 def _reasons(answer: Any) -> Iterable[str]:
-    """The reasons that Google's error objects carry, in any of their two places."""
+    """The reasons in Google's error objects, which stand in either of two places."""
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if not isinstance(error, Mapping):
         return
     for place in ("errors", "details"):
-        for one in error.get(place) or ():
-            if isinstance(one, Mapping) and isinstance(one.get("reason"), str):
-                yield one["reason"]
+        for detail in error.get(place) or ():
+            if isinstance(detail, Mapping) and isinstance(detail.get("reason"), str):
+                yield detail["reason"]

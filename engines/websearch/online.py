@@ -1,4 +1,5 @@
-"""Asking a search service on the web: time, silence, refusals, and answers that are none.
+"""Asking a search service on the web: deadlines, silence, refusals, and replies that hold no
+answer.
 
 Many single requests run at once, each with the deadline of its query. Nothing is retried here: an
 error says whether another try may help (`retryable`), and the scheduler decides. Who takes no more
@@ -96,7 +97,7 @@ class OnlineSearch(ABC):
 
     @abstractmethod
     def refusal(self, status: int, answer: Any) -> EngineError | None:
-        """What a status means here, if it means something of its own."""
+        """The error for a status that means something of its own here; None for the others."""
 
     # --- life -----------------------------------------------------------------------------
 
@@ -225,22 +226,22 @@ class OnlineSearch(ABC):
 
 async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results, in order. Raises the first error, once everything has ended."""
-    found = await asyncio.gather(*work, return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return cast("list[T]", found)
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("list[T]", results)
 
 
 def setting(given: str | None, variable: str, service: str, what: str, option: str) -> str:
     """A setting, or what the environment has for it. Raises EngineUnavailable if neither is."""
-    found = (given or os.environ.get(variable, "")).strip()
-    if not found:
+    value = (given or os.environ.get(variable, "")).strip()
+    if not value:
         raise EngineUnavailable(
             f"{service} needs {what}: set {variable}, or give its engine the option {option!r}",
             retryable=False,
         )
-    return found
+    return value
 
 
 def over_quota(service: str, status: int) -> EngineError:
@@ -272,7 +273,7 @@ def _refusal(service: str, status: int, after_s: float | None) -> EngineError:
 
 
 def _without_questions(record: logging.LogRecord) -> bool:
-    """httpx logs the address of each request; what was asked for is none of the log's business."""
+    """Remove the question from the address that httpx logs: questions do not belong into logs."""
     import httpx
 
     if isinstance(record.args, tuple):

@@ -55,15 +55,16 @@ class SearXNG(OnlineSearch):
         return [WebCall("POST", f"{where}/search", data=form)]
 
     def pages(self, answer: Any) -> Iterable[Page]:
-        """Nothing found by engines of which some failed is a failure, and not an empty answer."""
-        found = list(pages(answer.get("results"), "url", "title", "content", "score"))
+        """The results. Raises EngineError if there are none and some of the server's engines
+        failed."""
+        results = list(pages(answer.get("results"), "url", "title", "content", "score"))
         failed = answer.get("unresponsive_engines")
-        if not found and isinstance(failed, list) and failed:
+        if not results and isinstance(failed, list) and failed:
             raise EngineError(
                 f"{self.service} found nothing, and {len(failed)} of its engines did not answer: "
                 "see its statistics page"
             )
-        return found
+        return results
 
     def refusal(self, status: int, answer: Any) -> EngineError | None:
         if status == 403:

@@ -56,10 +56,10 @@ class Tavily(OnlineSearch):
         self._api_key = setting(self._api_key, "TAVILY_API_KEY", "Tavily", what, "api_key")
 
     def asks(self, query: str, top_k: int) -> Sequence[WebCall]:
-        asked = {"query": shortened(query, LONGEST), "max_results": min(top_k, MOST)}
+        body = {"query": shortened(query, LONGEST), "max_results": min(top_k, MOST)}
         headers = {"authorization": f"Bearer {self._api_key}"}
         where = f"{(self.url or API).rstrip('/')}/search"
-        return [WebCall("POST", where, body={**asked, **self._options}, headers=headers)]
+        return [WebCall("POST", where, body={**body, **self._options}, headers=headers)]
 
     def pages(self, answer: Any) -> Iterable[Page]:
         return pages(answer.get("results"), "url", "title", "content", "score")

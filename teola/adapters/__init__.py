@@ -30,9 +30,9 @@ def __getattr__(name: str) -> _typing.Any:
     if name not in __all__:
         raise AttributeError(f"module 'teola.adapters' has no attribute {name!r}")
     home = f"teola.adapters.{name.partition('_')[2]}"
-    found = getattr(_import_module(home), name)
-    globals()[name] = found
-    return found
+    value = getattr(_import_module(home), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

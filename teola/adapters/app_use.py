@@ -29,12 +29,11 @@ class UseOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class AppUse:
-    """An application, and what is the same whenever it is asked.
+    """An application, with what is the same for all of its queries.
 
-    given: inputs that the caller does not choose, such as a collection.
-    overrides: parameters of components.
-    deadline_s: seconds until a query is given up.
-    tenant: whose documents queries see; None: those of the query around, else "default".
+    given: inputs that the caller does not choose, such as a collection. overrides: parameters of
+    components. deadline_s: seconds until a query is given up. tenant: whose documents queries see;
+    None: those of the query around, else "default".
     """
 
     app: App
@@ -45,22 +44,24 @@ class AppUse:
 
     @property
     def inputs(self) -> dict[str, Input]:
-        """Those that the caller chooses."""
-        return {name: one for name, one in self.app.declared.items() if name not in self.given}
+        """The inputs that the caller chooses."""
+        return {
+            name: declared for name, declared in self.app.declared.items() if name not in self.given
+        }
 
     def asked(self, value: Any) -> dict[str, Any]:
-        """Inputs by name of what a caller gives, hits having taken the place of its documents: a
-        mapping, or the value of the only input that is needed. Raises InputError."""
+        """Inputs by name from what a caller gives: a mapping, or the value of the only input that
+        is needed. Its documents have become hits before. Raises InputError."""
         if not isinstance(value, Mapping):
             value = {self._only(value): value}
         for name in value:
             if name in self.given:
                 raise InputError(f"application {self.app.name!r} is given its {name!r} already")
-        fitted = {name: self._fitted(name, one) for name, one in value.items()}
+        fitted = {name: self._fitted(name, argument) for name, argument in value.items()}
         return {**fitted, **self.given}
 
     def _only(self, value: Any) -> str:
-        needed = [name for name, one in self.inputs.items() if not one.optional]
+        needed = [name for name, declared in self.inputs.items() if not declared.optional]
         if len(needed) == 1:
             return needed[0]
         listed = ", ".join(map(repr, self.inputs)) or "none"
@@ -70,14 +71,15 @@ class AppUse:
         )
 
     def _fitted(self, name: str, value: Any) -> Any:
-        """Found texts as texts, or as documents, where the application takes these."""
+        """`value` as the input takes it: hits become texts, or documents, where the application
+        takes these."""
         kind = self.app.inputs.get(name)
-        if not isinstance(value, list) or not any(isinstance(one, Hit) for one in value):
+        if not isinstance(value, list) or not any(isinstance(item, Hit) for item in value):
             return value
         if kind is Kind.TEXTS:
-            return [one.text if isinstance(one, Hit) else one for one in value]
+            return [item.text if isinstance(item, Hit) else item for item in value]
         if kind is Kind.DOCUMENTS:
-            return [_document(one) if isinstance(one, Hit) else one for one in value]
+            return [_document(item) if isinstance(item, Hit) else item for item in value]
         return value
 
     # --- asking -------------------------------------------------------------------------------
@@ -91,12 +93,13 @@ class AppUse:
         return await self.app.arun(self.asked(value), **self._terms())
 
     def batch(self, values: list[Any]) -> list[Result]:
-        """Side by side, in one call; those that failed say so. Raises InputError before any."""
+        """Run queries side by side, in one call; those that failed say so. Raises InputError before
+        any starts."""
         return self.app.batch([self.asked(value) for value in values], **self._terms())
 
     def stream(self, value: Any, *, texts: bool = True) -> Generator[str | Result, None, None]:
-        """The answer's text as it comes; the result, where there was none. texts: whether it is to
-        come so. Leaving early cancels the query."""
+        """The answer's text as it comes, or the result where no text came. texts: whether text is
+        to come so. Leaving early cancels the query."""
         pieces = _Pieces(texts)
         with closing(self.app.stream(self.asked(value), **self._terms())) as events:  # type: ignore[type-var]
             for event in events:
@@ -177,10 +180,10 @@ def waits(result: Result) -> QueryError | None:
     """Why a query that waits for a person has given no answer yet, with its result."""
     if result.state != "waiting":
         return None
-    asked = ", ".join(repr(one.question) for one in result.asks)
+    questions = ", ".join(repr(ask.question) for ask in result.asks)
     error = QueryError(
         f"query {result.query_id} of application {result.app!r} waits for a person, who is asked "
-        f"{asked}: answer with app.resume({result.query_id!r}, ...), or ask the application "
+        f"{questions}: answer with app.resume({result.query_id!r}, ...), or ask the application "
         "itself, with on_ask="
     )
     error.result = result

@@ -1,4 +1,4 @@
-"""What happens in somebody else's code, told in our words."""
+"""What adapters share: errors of somebody else's code in our words, and estimates of tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def as_engine_errors(label: str) -> Iterator[None]:
     except TeolaError:
         raise
     except Exception as error:  # somebody else's code raises anything
-        told = f"{label}: {reason_of(error)}"
-        raise EngineError(told, retryable=_may_mend(error)) from error
+        message = f"{label}: {reason_of(error)}"
+        raise EngineError(message, retryable=_may_mend(error)) from error
 
 
 def _may_mend(error: BaseException) -> bool:
@@ -47,7 +47,7 @@ def count_tokens(text: str) -> int:
 
 
 def encode(text: str) -> list[int]:
-    """Four bytes of UTF-8 for a token: an estimate, too."""
+    """An estimate: a token for four bytes of UTF-8."""
     data = text.encode("utf-8", "replace")
     return [
         int.from_bytes(data[at : at + _BYTES_PER_TOKEN])

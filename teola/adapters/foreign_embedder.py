@@ -90,8 +90,8 @@ class ForeignEmbedder:
         max_tokens: int = MAX_TOKENS,
         identity: str | None = None,
     ) -> None:
-        given = {"max_batch": max_batch, "concurrency": concurrency, "max_tokens": max_tokens}
-        for option, value in given.items():
+        sizes = {"max_batch": max_batch, "concurrency": concurrency, "max_tokens": max_tokens}
+        for option, value in sizes.items():
             if value < 1:
                 raise InputError(f"engine {name!r}: {option} must be at least 1, got {value}")
         self._source, self._max_batch, self._identity = source, max_batch, identity
@@ -112,7 +112,7 @@ class ForeignEmbedder:
         return self._source.model
 
     async def start(self) -> None:
-        """Embed a few words: how long its vectors are. Raises EngineUnavailable."""
+        """Embed a few words, to learn how long the vectors are. Raises EngineUnavailable."""
         try:
             (vector,) = await self._asked("query", [_FIRST])
         except EngineError as error:
@@ -138,7 +138,7 @@ class ForeignEmbedder:
         except EngineError as error:
             if len(requests) == 1 or error.retryable:
                 return [error] * len(requests)
-        return [one for request in requests for one in await self.execute([request])]
+        return [result for request in requests for result in await self.execute([request])]
 
     async def _results(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         groups = [(_role(request), _texts(request)) for request in requests]
@@ -149,16 +149,16 @@ class ForeignEmbedder:
                 if not any_wanted(requests):
                     raise QueryCancelled("nobody waits for the rest of this batch")
                 some = texts[at : at + self._max_batch]
-                found = await self._asked(role, some)
-                vectors |= {(role, t): v for t, v in zip(some, found, strict=True)}
+                batch = await self._asked(role, some)
+                vectors |= {(role, t): v for t, v in zip(some, batch, strict=True)}
         return [{"vectors": [vectors[role, text] for text in texts]} for role, texts in groups]
 
     async def _asked(self, role: str, texts: Sequence[str]) -> Vectors:
         """Unit vectors, in order. Raises EngineError."""
         source, clean = self._source, list(map(_clean, texts))
         with foreign.as_engine_errors(source.label):
-            asked = source.queries(clean) if role == "query" else source.documents(clean)
-            raw = await asked
+            reply = source.queries(clean) if role == "query" else source.documents(clean)
+            raw = await reply
         return _unit(_checked(raw, len(texts), self.dimensions, source.label))
 
 
@@ -170,21 +170,21 @@ def _role(request: Request) -> str:
 
 
 def _texts(request: Request) -> list[str]:
-    given = request.inputs.get("texts")
-    if not isinstance(given, list | tuple):
-        raise EngineError(f"an embedding engine takes a list of texts, not {type(given).__name__}")
-    return [_text(one) for one in given]
+    texts = request.inputs.get("texts")
+    if not isinstance(texts, list | tuple):
+        raise EngineError(f"an embedding engine takes a list of texts, not {type(texts).__name__}")
+    return [_text(text) for text in texts]
 
 
-def _text(one: Any) -> str:
-    text = one.text if isinstance(one, Chunk) else one
+def _text(value: Any) -> str:
+    text = value.text if isinstance(value, Chunk) else value
     if not isinstance(text, str):
-        raise EngineError(f"an embedding engine takes texts, not {type(one).__name__}")
+        raise EngineError(f"an embedding engine takes texts, not {type(value).__name__}")
     return text
 
 
 def _clean(text: str) -> str:
-    """Without half surrogate pairs, and never empty: models refuse that."""
+    """`text` without half surrogate pairs, and never empty: models refuse both."""
     return text.encode("utf-8", "replace").decode() or " "
 
 
@@ -192,22 +192,22 @@ def _checked(raw: Numbers, count: int, dimensions: int, label: str) -> Vectors:
     """The vectors as an array. dimensions: that they must have, 0 for any. Raises OutputError."""
     try:
         with np.errstate(over="ignore"):  # what is too large is infinite then
-            found = np.array(raw, dtype=np.float32)
+            array = np.array(raw, dtype=np.float32)
     except (ValueError, TypeError, OverflowError):
         raise OutputError(f"{label} gave what are no vectors of equal length") from None
-    if found.ndim != 2 or len(found) != count or not found.shape[1]:
-        raise OutputError(f"{label} gave {_shape(found)} where {count} vectors were asked for")
-    if not np.isfinite(found).all():
+    if array.ndim != 2 or len(array) != count or not array.shape[1]:
+        raise OutputError(f"{label} gave {_shape(array)} where {count} vectors were asked for")
+    if not np.isfinite(array).all():
         raise OutputError(f"{label} gave a vector with numbers that are not finite")
-    if dimensions and found.shape[1] != dimensions:
+    if dimensions and array.shape[1] != dimensions:
         raise OutputError(
-            f"{label} gave vectors of {found.shape[1]} numbers where they had {dimensions} before"
+            f"{label} gave vectors of {array.shape[1]} numbers where they had {dimensions} before"
         )
-    return found
+    return array
 
 
-def _shape(found: NDArray[Any]) -> str:
-    return f"{len(found)} vectors" if found.ndim == 2 else f"an array of shape {found.shape}"
+def _shape(array: NDArray[Any]) -> str:
+    return f"{len(array)} vectors" if array.ndim == 2 else f"an array of shape {array.shape}"
 
 
 def _unit(vectors: Vectors) -> Vectors:

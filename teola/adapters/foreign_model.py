@@ -163,12 +163,12 @@ class ForeignModel:
         yield Delta(answer.rest(), answer.reason, answer.used(call.all_parts))
 
     def _told(self, call: Call) -> dict[str, Any]:
-        given = {name: getattr(call.decode, ours) for ours, name in self._passes.items()}
-        return {name: value for name, value in given.items() if value is not None}
+        settings = {name: getattr(call.decode, ours) for ours, name in self._passes.items()}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 class _Answer:
-    """What of a stream belongs to the answer. over: nothing that follows does."""
+    """The part of a stream that is the answer. over: what follows does not belong to it."""
 
     def __init__(self, decode: DecodeParams, *, limited: bool) -> None:
         self._stops = Stops(decode.stop)
@@ -179,7 +179,7 @@ class _Answer:
         self.over = False
 
     def feed(self, piece: Piece) -> str:
-        """The text that is certain now."""
+        """Take a piece; the text that is certain now."""
         if piece.usage is not None:
             self._usage = _sum(self._usage, piece.usage)
         if piece.finish_reason is not None:
@@ -187,7 +187,7 @@ class _Answer:
         return self._fitting(self._stops.feed(piece.text))
 
     def rest(self) -> str:
-        """What was held back, because it might have been the beginning of a stop."""
+        """Text that was held back because it might have begun a stop."""
         return "" if self.over else self._fitting(self._stops.feed("", last=True))
 
     def used(self, prompt: Sequence[TextPart]) -> Usage:
@@ -207,18 +207,18 @@ class _Answer:
         return text
 
 
-def _sum(one: Usage | None, other: Usage) -> Usage:
-    if one is None:
+def _sum(total: Usage | None, other: Usage) -> Usage:
+    if total is None:
         return other
     return Usage(
-        one.prompt_tokens + other.prompt_tokens,
-        one.completion_tokens + other.completion_tokens,
-        one.cached_tokens + other.cached_tokens,
+        total.prompt_tokens + other.prompt_tokens,
+        total.completion_tokens + other.completion_tokens,
+        total.cached_tokens + other.cached_tokens,
     )
 
 
 def turns(parts: Sequence[TextPart]) -> list[PromptMessage]:
-    """A prompt as messages: an instruction that something follows is the system's."""
+    """A prompt as messages: an instruction that other parts follow is the system's."""
     head, rest = parts[:1], parts[1:]
     if not rest or head[0].role is not Role.INSTRUCTION:
         return [PromptMessage("user", _text(parts))]
@@ -238,7 +238,7 @@ def model_config(source: TextSource, options: Mapping[str, Any]) -> EngineConfig
 
 
 def no_text(label: str, kinds: str) -> OutputError:
-    """The error for an answer without any text. kinds: what it has in its place."""
+    """The error for an answer without text. kinds: what the answer has instead."""
     return OutputError(
         f"{label} answered with {kinds} and no text: give Teola a model that writes text (its "
         "Agent calls tools without the model's own means)"
@@ -246,10 +246,10 @@ def no_text(label: str, kinds: str) -> OutputError:
 
 
 async def in_thread(threads: Threads, make: Callable[[], Iterator[T]]) -> AsyncGenerator[T, None]:
-    """What an iterator that blocks gives, drawn in a thread. Closing this closes that before its
-    next item."""
+    """The items of an iterator that blocks, drawn in a thread. Closing this generator closes the
+    iterator before its next item."""
     loop, over = asyncio.get_running_loop(), threading.Event()
-    found: asyncio.Queue[T | None] = asyncio.Queue()
+    queue: asyncio.Queue[T | None] = asyncio.Queue()
     within = copy_context()
 
     def draw() -> None:
@@ -258,15 +258,15 @@ async def in_thread(threads: Threads, make: Callable[[], Iterator[T]]) -> AsyncG
             for item in items:
                 if over.is_set():
                     return
-                loop.call_soon_threadsafe(found.put_nowait, item)
+                loop.call_soon_threadsafe(queue.put_nowait, item)
         finally:
             if isinstance(items, Generator):
                 items.close()
 
     work = asyncio.ensure_future(threads.run(lambda: within.run(draw)))
-    work.add_done_callback(lambda _: found.put_nowait(None))
+    work.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (item := await found.get()) is not None:
+        while (item := await queue.get()) is not None:
             yield item
         await work
     finally:

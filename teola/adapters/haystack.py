@@ -77,7 +77,7 @@ def _as_component(of: Pipeline) -> Any:
 
 
 class _Warmth:
-    """Gets a component ready once, in a thread: that may load a model."""
+    """Warms a component up once, in a thread, since that may load a model."""
 
     def __init__(self, of: Any) -> None:
         self._of, self._lock, self._warm = of, threading.Lock(), False
@@ -95,16 +95,16 @@ def _function(of: Any, name: str, options: Any) -> Function:
     name = options.pop("name", None) or name
     outputs = options.pop("outputs", None) or list(gives)
     outputs = [outputs] if isinstance(outputs, str) else list(outputs)
-    for one in outputs:
-        if one not in gives:
-            raise UnknownName("output", one, gives, f"Haystack's {type(of).__name__}")
+    for output in outputs:
+        if output not in gives:
+            raise UnknownName("output", output, gives, f"Haystack's {type(of).__name__}")
     warm = _Warmth(of)
 
     def given(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _fitted(takes[key], value) for key, value in _present(inputs).items()}
 
-    def returned(found: Mapping[str, Any]) -> Any:
-        values = {one: received(found.get(one)) for one in outputs}
+    def returned(reply: Mapping[str, Any]) -> Any:
+        values = {output: received(reply.get(output)) for output in outputs}
         return values if len(outputs) > 1 else values[outputs[0]]
 
     async def call(**inputs: Any) -> Any:
@@ -137,7 +137,7 @@ def _signature(takes: Mapping[str, InputSocket]) -> inspect.Signature:
 
 
 def _hint(type_: Any) -> Any:
-    """What templates know of a socket's type."""
+    """The annotation from which templates know the kind of a socket."""
     if type_ in (str, list[str]):
         return type_
     return list if get_origin(type_) is list else Any
@@ -151,13 +151,13 @@ def _fitted(socket: InputSocket, value: Any) -> Any:
             f"Haystack reads {socket.name!r} as text, and gets {type(value).__name__}: put a "
             "component before it that makes a text of it"
         )
-    found = sent(value)
+    fitted = sent(value)
     if isinstance(value, str):
         if socket.type is ChatMessage:
-            found = ChatMessage.from_user(value)
+            fitted = ChatMessage.from_user(value)
         elif ChatMessage in get_args(socket.type) and str not in get_args(socket.type):
-            found = [ChatMessage.from_user(value)]
-    return [found] if socket.is_variadic and socket.wrap_input_in_list else found
+            fitted = [ChatMessage.from_user(value)]
+    return [fitted] if socket.is_variadic and socket.wrap_input_in_list else fitted
 
 
 def _reads_text(type_: Any) -> bool:
@@ -173,24 +173,24 @@ class AppComponent:
 
     def __init__(self, use: AppUse) -> None:
         self._use = use
-        for name, one in use.inputs.items():
-            kind = _TYPES.get(Kind(one.kind), Any)
-            default = {"default": None} if one.optional else {}
+        for name, declared in use.inputs.items():
+            kind = _TYPES.get(Kind(declared.kind), Any)
+            default = {"default": None} if declared.optional else {}
             component.set_input_type(self, name, kind, **default)
         types: dict[str, Any] = dict.fromkeys(use.app.outputs, Any)
         component.set_output_types(self, **types)
 
-    def run(self, **given: Any) -> dict[str, Any]:
+    def run(self, **inputs: Any) -> dict[str, Any]:
         """The outputs by name; blocks."""
-        return _outputs(self._use.run(received(_present(given))))
+        return _outputs(self._use.run(received(_present(inputs))))
 
-    async def run_async(self, **given: Any) -> dict[str, Any]:
+    async def run_async(self, **inputs: Any) -> dict[str, Any]:
         """The outputs by name. Cancelling it cancels the query."""
-        return _outputs(await self._use.arun(received(_present(given))))
+        return _outputs(await self._use.arun(received(_present(inputs))))
 
 
-def _present(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def _present(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if value is not None}
 
 
 def _outputs(result: Result) -> dict[str, Any]:
@@ -208,9 +208,9 @@ def received(value: Any, place: int = 0) -> Any:
         case ChatMessage():
             return _said(value)
         case list() | tuple():
-            return [received(one, i) for i, one in enumerate(value)]
+            return [received(item, i) for i, item in enumerate(value)]
         case dict():
-            return {key: received(one) for key, one in value.items()}
+            return {key: received(item) for key, item in value.items()}
     return value
 
 
@@ -224,14 +224,14 @@ def sent(value: Any) -> Any:
             id = f"{value.document}/{value.index}"
             return Document(id=id, content=value.text, meta={"name": value.name})
         case list() | tuple():
-            return [sent(one) for one in value]
+            return [sent(item) for item in value]
         case Mapping():
-            return {key: sent(one) for key, one in value.items()}
+            return {key: sent(item) for key, item in value.items()}
     return value
 
 
 def _hit(document: Document, place: int) -> Hit:
-    """Without a score of its own, it has one that keeps its list in order."""
+    """The document as a hit. Without a score it gets one that keeps the list in order."""
     score = document.score if document.score is not None else 1 / (place + 1)
     meta = document.meta
     name = meta.get("name") or meta.get("file_path") or meta.get("url") or document.id
@@ -239,8 +239,8 @@ def _hit(document: Document, place: int) -> Hit:
 
 
 def _said(message: ChatMessage) -> Any:
-    """The text of a message that is nothing else; else the message."""
+    """The text of a message that has nothing else; otherwise the message itself."""
     contents: Sequence[Any] = message._content
-    if all(isinstance(one, TextContent | ReasoningContent) for one in contents):
+    if all(isinstance(content, TextContent | ReasoningContent) for content in contents):
         return "".join(message.texts)
     return message

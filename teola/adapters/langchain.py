@@ -129,14 +129,14 @@ def _label(of: object) -> str:
 
 
 def _model_name(of: object) -> str | None:
-    """Its fields have no name that all of them use."""
+    """A model's name. LangChain's classes have no common field for it."""
     named = (getattr(of, field, None) for field in ("model_name", "model", "model_id"))
     return next((name for name in named if isinstance(name, str) and name), None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Source:
-    """What is asked, and its names."""
+    """An object of LangChain's that is asked, and its names."""
 
     of: Any
 
@@ -164,10 +164,10 @@ class _Model(_Source):
     async def stream(
         self, turns: Sequence[PromptMessage], stop: Sequence[str], options: Mapping[str, Any]
     ) -> AsyncGenerator[Piece, None]:
-        given: Any = [("human" if t.role == "user" else t.role, t.text) for t in turns]
+        prompt: Any = [("human" if t.role == "user" else t.role, t.text) for t in turns]
         if isinstance(self.of, BaseLLM):
-            given = "".join(turn.text for turn in turns)
-        chunks: Any = self.of.astream(given, stop=list(stop) or None, **options)
+            prompt = "".join(turn.text for turn in turns)
+        chunks: Any = self.of.astream(prompt, stop=list(stop) or None, **options)
         wrote, other = False, ""
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -183,8 +183,10 @@ def _piece(chunk: str | BaseMessage) -> Piece:
     if isinstance(chunk, str):
         return Piece(chunk)
     counts = getattr(chunk, "usage_metadata", None)
-    told = chunk.response_metadata
-    reason = told.get("finish_reason") or told.get("stop_reason") or told.get("done_reason")
+    metadata = chunk.response_metadata
+    reason = (
+        metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason")
+    )
     usage = None
     if counts:
         cached = (counts.get("input_token_details") or {}).get("cache_read") or 0
@@ -199,7 +201,7 @@ def _other(chunk: str | BaseMessage) -> str:
     if getattr(chunk, "tool_call_chunks", None) or getattr(chunk, "tool_calls", None):
         return "calls of tools"
     blocks = chunk.content if isinstance(chunk.content, list) else []
-    kinds = {one.get("type") for one in blocks if isinstance(one, dict)} - {"text"}
+    kinds = {block.get("type") for block in blocks if isinstance(block, dict)} - {"text"}
     return ", ".join(sorted(f"blocks of type {kind}" for kind in kinds))
 
 
@@ -259,8 +261,8 @@ def _parameters(of: Runnable[Any, Any]) -> dict[str, bool]:
 
 
 def _signature(name: str, parameters: Mapping[str, bool]) -> inspect.Signature:
-    found = []
-    for parameter in sorted(parameters, key=lambda one: not parameters[one]):
+    arguments = []
+    for parameter in sorted(parameters, key=lambda parameter: not parameters[parameter]):
         if not parameter.isidentifier():
             raise InputError(
                 f"{name} takes {parameter!r}, which is no name of an input: put a Runnable before "
@@ -268,8 +270,8 @@ def _signature(name: str, parameters: Mapping[str, bool]) -> inspect.Signature:
             )
         default = inspect.Parameter.empty if parameters[parameter] else None
         kind = inspect.Parameter.KEYWORD_ONLY
-        found.append(inspect.Parameter(parameter, kind, default=default))
-    return inspect.Signature(found)
+        arguments.append(inspect.Parameter(parameter, kind, default=default))
+    return inspect.Signature(arguments)
 
 
 def _calling(
@@ -278,23 +280,23 @@ def _calling(
     """A function that calls it. single: with a value, not with a dict."""
     prompt = prompt_of(of)
 
-    def value(given: Mapping[str, Any]) -> Any:
-        found = sent(next(iter(given.values())) if single else given)
+    def value(inputs: Mapping[str, Any]) -> Any:
+        argument = sent(next(iter(inputs.values())) if single else inputs)
         if prompt is not None:
-            check_prompt(prompt, found)
-        return found
+            check_prompt(prompt, argument)
+        return argument
 
-    async def call(**given: Any) -> Any:
-        return received(await of.ainvoke(value(given)))
+    async def call(**inputs: Any) -> Any:
+        return received(await of.ainvoke(value(inputs)))
 
-    async def call_many(**given: Any) -> list[Any]:
+    async def call_many(**inputs: Any) -> list[Any]:
         assert batched is not None
-        values = [value({**given, batched: one}) for one in given[batched]]
-        found = await of.abatch(values, return_exceptions=True)
-        failed = next((one for one in found if isinstance(one, BaseException)), None)
+        values = [value({**inputs, batched: item}) for item in inputs[batched]]
+        results = await of.abatch(values, return_exceptions=True)
+        failed = next((result for result in results if isinstance(result, BaseException)), None)
         if failed is not None:
             raise failed
-        return [received(one) for one in found]
+        return [received(result) for result in results]
 
     async def stream(**given: Any) -> AsyncIterator[str]:
         chunks: Any = of.astream(value(given))

@@ -70,7 +70,9 @@ class AppRunnable(Runnable[Any, Any]):
         return _answer(await self.use.arun(received(value)))
 
     def _run_all(self, values: list[Any]) -> list[Any]:
-        return [_answer_or_error(one) for one in self.use.batch([received(v) for v in values])]
+        return [
+            _answer_or_error(result) for result in self.use.batch([received(v) for v in values])
+        ]
 
     def _stream(self, values: Iterator[Any]) -> Iterator[Any]:
         for value in values:
@@ -80,8 +82,8 @@ class AppRunnable(Runnable[Any, Any]):
 
     async def _astream(self, values: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for value in values:
-            found = self.use.astream(received(value), texts=self._alone)
-            async with aclosing(found) as pieces:
+            stream = self.use.astream(received(value), texts=self._alone)
+            async with aclosing(stream) as pieces:
                 async for piece in pieces:
                     yield piece if isinstance(piece, str) else _answer(piece)
 

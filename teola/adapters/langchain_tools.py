@@ -36,7 +36,7 @@ def tool_of(of: BaseTool, options: ToolOptions) -> Tool:
 
 
 def _hidden(of: BaseTool, schema: Mapping[str, Any]) -> set[str]:
-    """Arguments that no model gives."""
+    """Arguments that the model does not give."""
     if of.args_schema is None or isinstance(of.args_schema, dict):
         return set()
     every: Any = of.get_input_schema()
@@ -50,10 +50,10 @@ def _schema_of(of: BaseTool) -> dict[str, Any]:
     schema: Any = of.tool_call_schema
     if isinstance(schema, dict):
         return schema
-    found: dict[str, Any] = (
+    json_schema: dict[str, Any] = (
         schema.model_json_schema() if hasattr(schema, "model_json_schema") else schema.schema()
     )
-    return found
+    return json_schema
 
 
 class _ToolCall:

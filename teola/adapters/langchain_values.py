@@ -43,23 +43,23 @@ def received(value: Any) -> Any:
             return _said(value)
         case PromptValue():
             messages = value.to_messages()
-            texts = [_said(one) for one in messages]
+            texts = [_said(message) for message in messages]
             if not all(isinstance(text, str) for text in texts):
                 return value
             return texts[0] if len(texts) == 1 else value.to_string()
         case list() | tuple():
             return [
-                hit_of(one, i) if isinstance(one, Document) else received(one)
-                for i, one in enumerate(value)
+                hit_of(item, i) if isinstance(item, Document) else received(item)
+                for i, item in enumerate(value)
             ]
         case dict():
-            return {key: received(one) for key, one in value.items()}
+            return {key: received(item) for key, item in value.items()}
     return value
 
 
 def hit_of(document: Document, place: int) -> Hit:
-    """A document that was found at a place of a list; without a score of its own, it has one that
-    keeps the list in order."""
+    """The document as a hit, from its place in a list. Without a score it gets one that keeps the
+    list in order."""
     metadata = document.metadata
     own = next((metadata[key] for key in _SCORES if key in metadata), None)
     score = float(own) if isinstance(own, Real) else 1 / (place + 1)
@@ -78,17 +78,17 @@ def sent(value: Any) -> Any:
             id, about = f"{value.document}/{value.index}", {"source": value.name}
             return Document(id=id, page_content=value.text, metadata=about)
         case list() | tuple():
-            return [sent(one) for one in value]
+            return [sent(item) for item in value]
         case Mapping():
-            return {key: sent(one) for key, one in value.items()}
+            return {key: sent(item) for key, item in value.items()}
     return value
 
 
 def _said(message: BaseMessage) -> Any:
-    """The text of a message that is nothing else; else the message."""
+    """The text of a message that has nothing else; otherwise the message itself."""
     content = message.content
     if not isinstance(content, str):
-        kinds = {"text" if isinstance(one, str) else one.get("type") for one in content}
+        kinds = {"text" if isinstance(block, str) else block.get("type") for block in content}
         if kinds - {"text"} - _THOUGHTS:
             return message
     if getattr(message, "tool_calls", None):
@@ -111,14 +111,14 @@ def prompt_of(runnable: Runnable[Any, Any]) -> BasePromptTemplate[Any] | None:
     return runnable
 
 
-def check_prompt(prompt: BasePromptTemplate[Any], given: Any) -> None:
-    """Raise InputError for what the template would show as a `repr`: only texts and numbers may
-    stand where it has no messages."""
+def check_prompt(prompt: BasePromptTemplate[Any], arguments: Any) -> None:
+    """Raise InputError for values that the template would show as a `repr`. Where it takes no
+    messages, only texts and numbers may stand."""
     names = [*prompt.input_variables, *prompt.optional_variables]
-    if not isinstance(given, Mapping):
-        given = dict.fromkeys(names[:1], given)
+    if not isinstance(arguments, Mapping):
+        arguments = dict.fromkeys(names[:1], arguments)
     for name in names:
-        value = given.get(name)
+        value = arguments.get(name)
         if name in prompt.input_types or value is None or isinstance(value, READ_AS_TEXT):
             continue
         of = f"a list of {type(value[0]).__name__}" if isinstance(value, list) and value else ""

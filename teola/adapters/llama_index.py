@@ -113,7 +113,7 @@ def _label(of: object, model: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Source(ABC):
-    """What is asked, its names, and threads for what blocks."""
+    """An object of LlamaIndex's that is asked, its names, and threads for calls that block."""
 
     of: Any
     threads: Threads = field(default_factory=lambda: Threads("teola-llama-index"))
@@ -162,15 +162,15 @@ class _Model(_Source):
         name = "astream_chat" if chats else "astream_complete"
         sync = isinstance(self.of, CustomLLM) and _inherits(self.of, CustomLLM, name)
         if chats:
-            said = [ChatMessage(role=turn.role, content=turn.text) for turn in turns]
+            messages = [ChatMessage(role=turn.role, content=turn.text) for turn in turns]
             if sync:
-                return in_thread(self.threads, lambda: self.of.stream_chat(said, **options))
-            return await self.of.astream_chat(said, **options)
+                return in_thread(self.threads, lambda: self.of.stream_chat(messages, **options))
+            return await self.of.astream_chat(messages, **options)
         text = "".join(turn.text for turn in turns)
-        given: dict[str, Any] = {"formatted": True, **options}
+        settings: dict[str, Any] = {"formatted": True, **options}
         if sync:
-            return in_thread(self.threads, lambda: self.of.stream_complete(text, **given))
-        return await self.of.astream_complete(text, **given)
+            return in_thread(self.threads, lambda: self.of.stream_complete(text, **settings))
+        return await self.of.astream_complete(text, **settings)
 
 
 def _inherits(of: object, base: type, name: str) -> bool:
@@ -231,8 +231,8 @@ class _Vectors(_Source):
 
     async def _in_thread(self, work: Callable[[], Numbers]) -> Numbers:
         within = copy_context()
-        found: Numbers = await self.threads.run(lambda: within.run(work))
-        return found
+        vectors: Numbers = await self.threads.run(lambda: within.run(work))
+        return vectors
 
     @property
     def _blocks(self) -> bool:
@@ -272,22 +272,22 @@ def _query_engine(of: BaseQueryEngine, options: dict[str, Any]) -> Function:
 
 def _answer(response: Any) -> Any:
     """The text of a response; of a structured one its fields. Raises OutputError."""
-    given = getattr(response, "response", None)
-    if isinstance(given, BaseModel):
-        return given.model_dump(mode="json")
-    if given is None or isinstance(given, str):
-        return given or ""
-    raise OutputError(f"a query engine answered with {type(given).__name__}, which is no text")
+    answer = getattr(response, "response", None)
+    if isinstance(answer, BaseModel):
+        return answer.model_dump(mode="json")
+    if answer is None or isinstance(answer, str):
+        return answer or ""
+    raise OutputError(f"a query engine answered with {type(answer).__name__}, which is no text")
 
 
-def hits_of(found: Sequence[NodeWithScore]) -> list[Hit]:
-    """What was found; without scores of their own, hits have some that keep them in order."""
-    return [_hit(one, place) for place, one in enumerate(found)]
+def hits_of(nodes: Sequence[NodeWithScore]) -> list[Hit]:
+    """Nodes as hits. Without scores of their own they get some that keep their order."""
+    return [_hit(scored, place) for place, scored in enumerate(nodes)]
 
 
-def _hit(found: NodeWithScore, place: int) -> Hit:
-    node = found.node
-    score = found.score if found.score is not None else 1 / (place + 1)
+def _hit(scored: NodeWithScore, place: int) -> Hit:
+    node = scored.node
+    score = scored.score if scored.score is not None else 1 / (place + 1)
     named = node.metadata.get("file_name") or node.metadata.get("source") or node.ref_doc_id
     text = node.get_content(MetadataMode.NONE)
     return Hit(node.node_id, str(named or node.node_id), text, float(score), node.metadata)

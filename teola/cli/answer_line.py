@@ -15,11 +15,12 @@ _WORDS: Final = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 class AnswerLine:
-    """written: whether there was any. open: whether something stands in its line. Its line is ended
-    when the block is left, however that happens: what is said next begins one of its own.
+    """A line of text that is written as it comes. written: whether any text came. open: whether the
+    line has text and no end yet. Leaving the block ends the line, however that happens: the next
+    message begins a line of its own.
 
     width: columns of the terminal; 0: there is none, and every text goes on as it is. A word that
-    has just begun is held back until it is known whether it fits: no longer than the line.
+    has just begun is held back until it is known whether it fits, but no longer than a line.
     """
 
     def __init__(self, width: int | None = None) -> None:
@@ -45,7 +46,7 @@ class AnswerLine:
         self.end()
 
     def end(self) -> None:
-        """What is said next begins a line of its own."""
+        """End the line, if it is open."""
         if self.open:
             self.open = False
             print(self._placed(), flush=True)
@@ -70,7 +71,7 @@ class AnswerLine:
         return shown
 
     def _placed(self) -> str:
-        """The word that is held back, and what is between it and the one before."""
+        """The word that is held back, and what stands between it and the word before."""
         if not self._word:
             return ""
         gap, word, self._gap, self._word = self._gap, self._word, "", ""

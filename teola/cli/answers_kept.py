@@ -36,14 +36,14 @@ def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug =
     from teola.cli.showing import console, print_json, show_table
     from teola.tables.kept import kept_operators
 
-    found = kept_operators(answers)
+    operators = kept_operators(answers)
     if as_json:
-        print_json(found)
-    elif not found:
+        print_json(operators)
+    elif not operators:
         console().print("no answers are kept", style="dim")
     else:
         names = ("operator", "model", "instruction", "answers", "errors", "bytes", "first", "last")
-        show_table(names, [[str(one[name]) for name in names] for one in found])
+        show_table(names, [[str(row[name]) for name in names] for row in operators])
     return 0
 
 
@@ -59,14 +59,14 @@ def show(
     from teola.cli.showing import print_json, show_table
     from teola.tables.kept import kept_answers
 
-    found = kept_answers(answers, operator, limit)
+    rows = kept_answers(answers, operator, limit)
     if as_json:
-        print_json(found)
+        print_json(rows)
     else:
         names = ("key", "value", "error", "prompt_tokens", "completion_tokens", "at")
         show_table(
             names,
-            [["" if one[name] is None else str(one[name]) for name in names] for one in found],
+            [["" if row[name] is None else str(row[name]) for name in names] for row in rows],
         )
     return 0
 

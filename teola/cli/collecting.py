@@ -32,7 +32,7 @@ DELETE_EXAMPLES = o.examples(
 
 
 class _ShowsOthers(TyperGroup):
-    """Whatever is no command of the group is for `show`."""
+    """Hands a first word that is no command of the group to `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] in ctx.help_option_names:
@@ -75,15 +75,15 @@ def show(
     with engines.runtime() as runtime, watching() as watch:
         watch.show("starting vectorstore")
         if name is None:
-            found = c.list_collections(runtime=runtime)
+            entries = c.list_collections(runtime=runtime)
         else:
-            found = c.list_documents(name, runtime=runtime)
+            entries = c.list_documents(name, runtime=runtime)
     if as_json:
-        print_json([{**entry, **_iso(entry)} for entry in found])
+        print_json([{**entry, **_iso(entry)} for entry in entries])
     elif name is not None:
-        _show_documents(name, found)
-    elif found:
-        rows = [(e["name"], str(e["documents"]), str(e["chunks"])) for e in found]
+        _show_documents(name, entries)
+    elif entries:
+        rows = [(e["name"], str(e["documents"]), str(e["chunks"])) for e in entries]
         show_table(["collection", "documents", "chunks"], rows)
     else:
         typer.echo("no collections yet; make one: teola index PATH --collection NAME", err=True)
@@ -164,11 +164,11 @@ def reindex(
         def report(done: int, of: int) -> None:
             watch.show("embedding chunks anew", done, of)
 
-        found = c.reindex(name, runtime=runtime, on_progress=report)
+        summary = c.reindex(name, runtime=runtime, on_progress=report)
     if as_json:
-        print_json(found)
+        print_json(summary)
     else:
-        typer.echo(visible(f"{name}: {counted(found['embedded'], 'chunk')} embedded anew"))
+        typer.echo(visible(f"{name}: {counted(summary['embedded'], 'chunk')} embedded anew"))
     return 0
 
 
@@ -222,21 +222,21 @@ def several(documents: Sequence[dict[str, Any]]) -> dict[str, int]:
     return {name: number for name, number in names.items() if number > 1}
 
 
-def _show_documents(collection: str, found: Sequence[dict[str, Any]]) -> None:
+def _show_documents(collection: str, documents: Sequence[dict[str, Any]]) -> None:
     from teola.cli.showing import show_table
     from teola.engine import UNNAMED
 
-    doubled = several(found) if collection != UNNAMED else {}
+    doubled = several(documents) if collection != UNNAMED else {}
     left, rows = dict(doubled), []
-    for one in found:  # the oldest first
-        left[one["name"]] = left.get(one["name"], 1) - 1
-        older = ", older" if left[one["name"]] > 0 else ""
-        indexed = f"{one['created_at']:%Y-%m-%d %H:%M}{older}"
-        rows.append((one["name"], str(one["chunks"]), indexed))
+    for document in documents:  # the oldest first
+        left[document["name"]] = left.get(document["name"], 1) - 1
+        older = ", older" if left[document["name"]] > 0 else ""
+        indexed = f"{document['created_at']:%Y-%m-%d %H:%M}{older}"
+        rows.append((document["name"], str(document["chunks"]), indexed))
     show_table(["document", "chunks", "indexed at"], rows)
     if doubled:
-        told = f"{_named(doubled)}: indexing a name again, or"
-        typer.echo(visible(f"{told} `teola collections tidy {collection}`, leaves the newest"))
+        hint = f"{_named(doubled)}: indexing a name again, or"
+        typer.echo(visible(f"{hint} `teola collections tidy {collection}`, leaves the newest"))
 
 
 def _named(doubled: dict[str, int]) -> str:

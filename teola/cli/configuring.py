@@ -48,11 +48,13 @@ def check(
     from teola.runtime.engines import merged
     from teola.runtime.fitting import Fitting
 
-    found = read(file)
-    apps = [load_app(name) for name in found.apps] or [one.app for one in installed() if one.app]
-    found.check()
+    configuration = read(file)
+    apps = [load_app(name) for name in configuration.apps] or [
+        listing.app for listing in installed() if listing.app
+    ]
+    configuration.check()
     fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
-    configs = merged(found.engine_configs(brought(apps)))
+    configs = merged(configuration.engine_configs(brought(apps)))
     for app in apps:
         fitting.add(app, app.name, app.users, configs)
     fitting.look(configs)

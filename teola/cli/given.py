@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What the options say of the engines; None where they are silent."""
+    """The options about engines; None where one was not given."""
 
     llm: Sequence[str] | None = None
     dsn: str | None = None
@@ -49,25 +49,27 @@ class Engines:
 
     def configs(self, base: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
         """`base` with the options put over it. Raises InputError."""
-        found = dict(base)
+        configs = dict(base)
         if self.llm:
-            like = [name for name in LIKE_LLM if name in found and found[name] == found["llm"]]
-            found |= dict.fromkeys(["llm", *like], llm_config(self.llm))
+            like = [
+                name for name in LIKE_LLM if name in configs and configs[name] == configs["llm"]
+            ]
+            configs |= dict.fromkeys(["llm", *like], llm_config(self.llm))
         if self.embedding:
-            found["embedding"] = embedding_config(self.embedding)
+            configs["embedding"] = embedding_config(self.embedding)
         if self.web_search is not None:
-            found["websearch"] = web_config(self.web_search)
+            configs["websearch"] = web_config(self.web_search)
         if self.dsn is not None or self.data_dir is not None:
             place = {"dsn": self.dsn, "data_dir": self.data_dir}
             options = {key: value for key, value in place.items() if value is not None}
-            found["vectorstore"] = EngineConfig("vectorstore", options)
-            _give(found, ("corpus",), options, instead_of=tuple(place))
+            configs["vectorstore"] = EngineConfig("vectorstore", options)
+            _give(configs, ("corpus",), options, instead_of=tuple(place))
         if self.dimensions is not None:
-            _give(found, ("vectorstore",), {"dimensions": self.dimensions})
+            _give(configs, ("vectorstore",), {"dimensions": self.dimensions})
         if self.dtype is not None:
             models = ("embedding", "rerank", "extractive", "corpus")
-            _give(found, models, {"dtype": self.dtype.value})
-        return found
+            _give(configs, models, {"dtype": self.dtype.value})
+        return configs
 
     def runtime(self, own: Runtime | None = None) -> Runtime:
         """A runtime with these engines; `own`: of an application that brings one along."""
@@ -88,8 +90,8 @@ class Engines:
         return runtime
 
     def configured(self, base: Configuration, apps: Iterable[App]) -> Runtime:
-        """A runtime for `apps`, with the engines that they bring along, as a configuration file
-        says, with the options put over it. Raises InputError."""
+        """A runtime for `apps` and the engines that they bring along, configured as a file says,
+        with the options put over it. Raises InputError."""
         policies, apps = base.policies, list(apps)
         for name in base.budgets:
             if all(app.name != name for app in apps):
@@ -114,10 +116,10 @@ class Engines:
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
         return runtime
 
-    def _prices(self, known: Mapping[str, Price]) -> Mapping[str, Price]:
+    def _prices(self, prices: Mapping[str, Price]) -> Mapping[str, Price]:
         """The prices that are known, with that of --price for the LLM. Raises InputError."""
         if self.price is None:
-            return known
+            return prices
         try:
             prompt, answer, *cached = map(float, self.price.split(","))
             price = Price(prompt, answer, *cached)
@@ -126,7 +128,7 @@ class Engines:
                 f"--price {self.price!r}: give two numbers, of a million tokens of prompts and of "
                 "answers, such as 0.15,0.6, and of cached ones as a third"
             ) from None
-        return {**known, **dict.fromkeys(("llm", *LIKE_LLM), price)}
+        return {**prices, **dict.fromkeys(("llm", *LIKE_LLM), price)}
 
     def _cluster(self, own: Runtime | None) -> bool | str:
         if self.ray is None:
@@ -134,27 +136,28 @@ class Engines:
         return True if self.ray == "local" else self.ray
 
     def _learn(self, otherwise: bool | str | Path) -> bool | str | Path:
-        """What `Runtime` takes as `learn`. otherwise: where no option says it."""
+        """What `Runtime` takes as `learn`. otherwise: what it is without the option."""
         if self.learn is None:
             return otherwise
         return False if self.learn == "off" else self.learn
 
 
 def _learning(own: Runtime | None) -> bool | Path:
-    """How an application's own runtime learns; without one in memory only."""
+    """How an application's own runtime learns; in memory only, if it has none."""
     if own is None or own.memory is None:
         return own is None or own.learner is not None
     return own.memory.folder
 
 
 def kept_with_data(configs: Mapping[str, EngineConfig]) -> Path | bool:
-    """Where a server keeps what it learns unless it is told; True, in memory, where it cannot."""
+    """The folder in which a server keeps what it learns, if no option names one; True (in memory)
+    where that folder cannot be used."""
     folder = default_folder(configs["vectorstore"].options.get("data_dir"))
     reason = unusable(folder)
     if not reason:
         return folder
-    told = "what is learned is not kept: %(error)s (--learn names another folder)"
-    note(log, logging.WARNING, "lessons_unkept", told, error=reason)
+    message = "what is learned is not kept: %(error)s (--learn names another folder)"
+    note(log, logging.WARNING, "lessons_unkept", message, error=reason)
     return True
 
 
@@ -164,13 +167,13 @@ def _give(
     options: Mapping[str, Any],
     instead_of: Sequence[str] = (),
 ) -> None:
-    """Give the engines of these types more options, in the place of some that they had."""
+    """Give engines of these types more options, instead of some that they had."""
     for name, config in configs.items():
         if config.factory in types:
             gone = {*instead_of, *options}
             kept, *pool = [
-                {key: value for key, value in one.items() if key not in gone}
-                for one in (config.options, *config.pool)
+                {key: value for key, value in own.items() if key not in gone}
+                for own in (config.options, *config.pool)
             ]
             configs[name] = replace(config, options={**kept, **options}, pool=pool)
 
@@ -180,17 +183,17 @@ def brought(apps: Iterable[App]) -> dict[str, EngineConfig]:
 
     Raises InputError if two of them mean different engines by one name.
     """
-    found: dict[str, EngineConfig] = {}
+    engines: dict[str, EngineConfig] = {}
     for app in apps:
         for name, config in app.runtime.configs.items() if app.runtime else ():
             if config == DEFAULTS.get(name):
                 continue
-            if found.setdefault(name, config) != config:
+            if engines.setdefault(name, config) != config:
                 raise InputError(
                     f"application {app.name!r} and another one bring different engines called "
                     f"{name!r}: configure it in the file for --config, or serve them apart"
                 )
-    return {**DEFAULTS, **found}
+    return {**DEFAULTS, **engines}
 
 
 @contextmanager
@@ -208,23 +211,23 @@ def at_home(app: App, engines: Engines) -> Iterator[Runtime]:
 def parse_inputs(app: App, typed: Sequence[str]) -> dict[str, Any]:
     """`NAME=VALUE` by the kinds of the application's inputs. Raises InputError."""
     texts: dict[str, list[str]] = {}
-    for one in typed:
-        name, equals, value = one.partition("=")
+    for argument in typed:
+        name, equals, value = argument.partition("=")
         if not equals:
-            raise InputError(f"--input {one!r} must be NAME=VALUE, such as question='Why?'")
+            raise InputError(f"--input {argument!r} must be NAME=VALUE, such as question='Why?'")
         texts.setdefault(name, []).append(value)
     documents = Kind.DOCUMENTS in app.inputs.values()
     kinds = {**app.inputs}
     if documents:
         kinds |= {"collection": Kind.TEXT, "filters": Kind.ANY}
-    found = {}
+    parsed = {}
     for name, values in texts.items():
         if name not in kinds:
             raise UnknownName("input", name, kinds, f"application {app.name!r}")
-        found[name] = _value(name, kinds[name], values)
-    if "filters" in found and documents and not isinstance(found["filters"], dict):
+        parsed[name] = _value(name, kinds[name], values)
+    if "filters" in parsed and documents and not isinstance(parsed["filters"], dict):
         raise InputError("""--input filters must be a JSON object, such as '{"year": 2024}'""")
-    return found
+    return parsed
 
 
 def _value(name: str, kind: Kind, values: list[str]) -> Any:
@@ -242,32 +245,32 @@ def _value(name: str, kind: Kind, values: list[str]) -> Any:
 
 def parse_overrides(typed: Sequence[str]) -> dict[str, Any]:
     """`COMPONENT.PARAMETER=VALUE`; a value is JSON if it can be, else text. Raises InputError."""
-    found = {}
-    for one in typed:
-        name, equals, value = one.partition("=")
+    overrides = {}
+    for argument in typed:
+        name, equals, value = argument.partition("=")
         if not equals:
             raise InputError(
-                f"--set {one!r} must be COMPONENT.PARAMETER=VALUE, such as search.top_k=8"
+                f"--set {argument!r} must be COMPONENT.PARAMETER=VALUE, such as search.top_k=8"
             )
-        found[name] = _json_or_text(value)
-    return found
+        overrides[name] = _json_or_text(value)
+    return overrides
 
 
 def parse_metadata(typed: Sequence[str]) -> dict[str, Any]:
     """`KEY=VALUE`; numbers, true, false and lists of JSON as such, all else is a text. Raises
     InputError."""
-    found: dict[str, Any] = {}
-    for one in typed:
-        key, equals, text = one.partition("=")
+    metadata: dict[str, Any] = {}
+    for argument in typed:
+        key, equals, text = argument.partition("=")
         if not equals or not key.strip():
-            raise InputError(f"--metadata {one!r} must be KEY=VALUE, such as year=2026")
-        if key in found:
+            raise InputError(f"--metadata {argument!r} must be KEY=VALUE, such as year=2026")
+        if key in metadata:
             raise InputError(f"--metadata {key!r} was given twice; give a list: {key}='[1, 2]'")
         value = _json_or_text(text)
         number = isinstance(value, (int, float)) and isfinite(value)  # true and false are, too
-        found[key] = value if number or isinstance(value, list) else text
-    check_metadata(found)
-    return found
+        metadata[key] = value if number or isinstance(value, list) else text
+    check_metadata(metadata)
+    return metadata
 
 
 def _json_or_text(text: str) -> Any:

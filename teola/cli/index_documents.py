@@ -92,7 +92,7 @@ def index(
     from teola.cli.showing import print_json
     from teola.cli.watching import watching
 
-    overrides, told = parse_overrides(sets or []), parse_metadata(metadata or [])
+    overrides, parsed_metadata = parse_overrides(sets or []), parse_metadata(metadata or [])
     engines = Engines(
         dsn=dsn,
         data_dir=data_dir,
@@ -103,7 +103,7 @@ def index(
     )
     with engines.runtime() as runtime, watching(bar=True) as watch:
         consent = _Consent(collection, yes, watch.hide)
-        found = c.index(
+        report = c.index(
             paths,
             collection=collection,
             runtime=runtime,
@@ -113,23 +113,23 @@ def index(
             root=root,
             sync=sync,
             replace=replace,
-            metadata=told,
+            metadata=parsed_metadata,
             may_delete=consent,
         )
-    for failure in found["failed"]:
+    for failure in report["failed"]:
         typer.echo(visible(f"teola: {failure['document']}: {failure['reason']}"), err=True)
     if as_json:
-        print_json(found)
+        print_json(report)
     else:
-        _show_index(found)
+        _show_index(report)
     if consent.refused:
         typer.echo(f"teola: {consent.refused}", err=True)
-    return 1 if found["failed"] or consent.refused else 0
+    return 1 if report["failed"] or consent.refused else 0
 
 
 class _Consent:
     """Asks whether so many documents may be deleted; without a terminal the answer is no. before:
-    clears what stands there. refused: why they stay, in a line."""
+    clears the progress. refused: why they stay, in a line."""
 
     def __init__(self, collection: str, yes: bool, before: Callable[[], None]) -> None:
         self._collection, self._yes, self._before = collection, yes, before
@@ -151,28 +151,28 @@ class _Consent:
         return False
 
 
-def _show_index(found: dict[str, Any]) -> None:
+def _show_index(report: dict[str, Any]) -> None:
     from teola.runtime.documents import passed_over
 
-    typer.echo(index_line(found))
-    if found["hidden"]:
-        typer.echo(f"{counted(found['hidden'], 'hidden text')} left out")
-    if found["passed_over"]:
-        typer.echo(visible(passed_over(found["passed_over"])))
+    typer.echo(index_line(report))
+    if report["hidden"]:
+        typer.echo(f"{counted(report['hidden'], 'hidden text')} left out")
+    if report["passed_over"]:
+        typer.echo(visible(passed_over(report["passed_over"])))
 
 
-def index_line(found: dict[str, Any]) -> str:
-    """What indexing did, in a line that fits a terminal: where it does not, without the
-    collection's name, and then without the chunks."""
+def index_line(report: dict[str, Any]) -> str:
+    """What indexing did, in a line that fits a terminal. A line that is too long goes without the
+    collection's name, then without the chunks."""
     numbers = {
-        "replaced": len(found["replaced"]),
-        "taken over": found["taken"],
-        "deleted": found["deleted"],
-        "known already": found["known"],
-        "failed": len(found["failed"]),
+        "replaced": len(report["replaced"]),
+        "taken over": report["taken"],
+        "deleted": report["deleted"],
+        "known already": report["known"],
+        "failed": len(report["failed"]),
     }
-    indexed = f"{found['new'] - found['taken']} indexed"
+    indexed = f"{report['new'] - report['taken']} indexed"
     rest = "".join(f", {number} {what}" for what, number in numbers.items() if number)
-    whole = f"{indexed} ({counted(found['chunks'], 'chunk')}){rest}"
-    forms = (f"{found['collection']}: {whole}", whole, f"{indexed}{rest}")
+    whole = f"{indexed} ({counted(report['chunks'], 'chunk')}){rest}"
+    forms = (f"{report['collection']}: {whole}", whole, f"{indexed}{rest}")
     return visible(next((form for form in forms if len(form) <= COLUMNS), forms[-1]))

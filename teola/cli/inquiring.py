@@ -40,11 +40,11 @@ def waiting(
     from teola.cli.showing import console, print_json
 
     with reach.reaching(url, key) as client:
-        found = _waiting(client, app)
+        queries = _waiting(client, app)
     if as_json:
-        print_json({"queries": found})
-    elif found:
-        _show(found)
+        print_json({"queries": queries})
+    elif queries:
+        _show(queries)
     else:
         console().print("no query waits for people", style="dim")
     return 0
@@ -97,65 +97,65 @@ def answer(
     from teola.cli.showing import console, print_json
 
     with reach.reaching(url, key) as client:
-        found = _found(client, query)
-        one = _chosen(found, ask)
+        entry = _found(client, query)
+        question = _chosen(entry, ask)
         extras = Extras(arguments, reason, result)
         if typed is None:
-            value = _prompted(found, one, extras)
+            value = _prompted(entry, question, extras)
         else:
-            value = reply(one["kind"], one["schema"], typed, extras)
-        path = f"{reach.query_path(found['query_id'])}/answers"
-        now = reach.told(client.post(path, json={"ask": one["ask"], "answer": value}))
+            value = reply(question["kind"], question["schema"], typed, extras)
+        path = f"{reach.query_path(entry['query_id'])}/answers"
+        now = reach.told(client.post(path, json={"ask": question["ask"], "answer": value}))
     if as_json:
         print_json(now)
     else:
-        left = len(found["asks"]) - 1
+        left = len(entry["asks"]) - 1
         more = f", which asks {left} more" if left else ""
-        console().print(f"answered {one['ask']} of {found['app']} {found['query_id']}{more}")
+        console().print(f"answered {question['ask']} of {entry['app']} {entry['query_id']}{more}")
     return 0
 
 
 def _waiting(client: httpx.Client, app: str | None = None) -> list[dict[str, Any]]:
-    """Those that ask something, the one that was asked first at the top."""
-    wanted: dict[str, str | int] = {"state": "waiting", "limit": reach.MOST}
+    """The queries that ask something, the one that asked first at the top."""
+    params: dict[str, str | int] = {"state": "waiting", "limit": reach.MOST}
     if app is not None:
-        wanted["app"] = app
-    listed = reach.told(client.get("/v1/queries", params=wanted))["queries"]
-    return [one for one in reversed(listed) if one.get("asks")]
+        params["app"] = app
+    listed = reach.told(client.get("/v1/queries", params=params))["queries"]
+    return [entry for entry in reversed(listed) if entry.get("asks")]
 
 
 def _found(client: httpx.Client, beginning: str) -> dict[str, Any]:
-    """The query that waits, or is just about to, and whose id begins so. Raises InputError."""
+    """The waiting query whose id begins so; it may be just about to wait. Raises InputError."""
     from teola.errors import InputError
 
     until = monotonic() + SOON_S
     while True:
         waits = _waiting(client)
-        found = [one for one in waits if one["query_id"].startswith(beginning)]
-        if found or monotonic() >= until:
+        matches = [entry for entry in waits if entry["query_id"].startswith(beginning)]
+        if matches or monotonic() >= until:
             break
         sleep(SOON_S / 10)
-    if len(found) == 1:
-        return found[0]
-    if len(found) > 1:
-        ids = ", ".join(one["query_id"] for one in found)
+    if len(matches) == 1:
+        return matches[0]
+    if len(matches) > 1:
+        ids = ", ".join(entry["query_id"] for entry in matches)
         raise InputError(f"{beginning!r} is the beginning of several queries: {ids}")
-    known = client.get(reach.query_path(beginning))
-    if not known.is_success:
+    response = client.get(reach.query_path(beginning))
+    if not response.is_success:
         raise InputError(
             f"no query that waits begins with {beginning!r}: `teola waiting` lists all"
         )
-    one = reach.told(known)
-    if not one.get("asks"):
-        raise InputError(f"query {beginning} waits for no answer: it is {one['state']}")
-    return one
+    entry = reach.told(response)
+    if not entry.get("asks"):
+        raise InputError(f"query {beginning} waits for no answer: it is {entry['state']}")
+    return entry
 
 
 def _chosen(query: dict[str, Any], ask: str | None) -> dict[str, Any]:
     """The question that is answered. Raises InputError, UnknownName."""
     from teola.errors import InputError, UnknownName
 
-    asks: dict[str, dict[str, Any]] = {one["ask"]: one for one in query["asks"]}
+    asks: dict[str, dict[str, Any]] = {question["ask"]: question for question in query["asks"]}
     if ask is None:
         if len(asks) > 1:
             named = ", ".join(asks)
@@ -166,7 +166,7 @@ def _chosen(query: dict[str, Any], ask: str | None) -> dict[str, Any]:
     return asks[ask]
 
 
-def _prompted(query: dict[str, Any], one: dict[str, Any], extras: Any) -> Any:
+def _prompted(query: dict[str, Any], question: dict[str, Any], extras: Any) -> Any:
     """What is typed at the terminal. Raises InputError without one."""
     from teola.cli.prompting import Prompter, at_a_terminal
     from teola.errors import InputError
@@ -175,20 +175,20 @@ def _prompted(query: dict[str, Any], one: dict[str, Any], extras: Any) -> Any:
     if not at_a_terminal() or any(extras):
         raise InputError("say what to answer: teola answer QUERY ANSWER")
     named = ("ask", "kind", "component", "question", "schema", "about")
-    id, *rest = (one.get(name) for name in named)
+    id, *rest = (question.get(name) for name in named)
     return Prompter()(Inquiry(str(id), query["query_id"], *rest))  # type: ignore[arg-type]
 
 
-def _show(found: list[dict[str, Any]]) -> None:
+def _show(queries: list[dict[str, Any]]) -> None:
     from teola.cli.replies import described
     from teola.cli.showing import console, show_table
 
     whole = None if not console().is_terminal else reach.SHORT_ID
     rows = []
-    for one in found:
-        several = len(one["asks"]) > 1
-        head = (one["query_id"][:whole], one["app"], reach.span(one["running_s"]))
-        for ask in one["asks"]:
+    for entry in queries:
+        several = len(entry["asks"]) > 1
+        head = (entry["query_id"][:whole], entry["app"], reach.span(entry["running_s"]))
+        for ask in entry["asks"]:
             named = f"--ask {ask['ask']}\n" if several else ""
             rows.append((*head, f"{named}{described(ask)}"))
     show_table(("query", "app", "since", "asks"), rows)

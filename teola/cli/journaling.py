@@ -69,8 +69,8 @@ def seal(
         done = asyncio.run(_sealed(journal, again))
     typer.echo(f"sealed {done.values} values of {done.queries} queries")
     if done.unreadable:
-        told = f"{done.unreadable} queries were left as they are: another key has sealed them"
-        print(told, file=sys.stderr)
+        message = f"{done.unreadable} queries were left as they are: another key has sealed them"
+        print(message, file=sys.stderr)
     return 0
 
 

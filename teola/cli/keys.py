@@ -66,9 +66,9 @@ def list_keys(file: File = KEYS, as_json: o.Json = False, debug: o.Debug = False
     from teola.cli.showing import print_json, show_table
 
     auth = part("serve.access.auth")
-    found = auth.KeyFile(file).read()
+    keys = auth.KeyFile(file).read()
     if as_json:
-        print_json([auth.listed(key) for key in found])
+        print_json([auth.listed(key) for key in keys])
         return 0
     rows = [
         (
@@ -77,7 +77,7 @@ def list_keys(file: File = KEYS, as_json: o.Json = False, debug: o.Debug = False
             ", ".join(key.scopes),
             f"{datetime.fromtimestamp(key.created, UTC):%Y-%m-%d %H:%M}",
         )
-        for key in found
+        for key in keys
     ]
     show_table(["key", "tenant", "scopes", "created (UTC)"], rows)
     return 0

@@ -64,7 +64,9 @@ def _described(app: App) -> dict[str, Any]:
         "name": app.name,
         "description": app.description,
         "inputs": {name: kind.value for name, kind in app.inputs.items()},
-        "defaults": {name: one.default for name, one in app.declared.items() if one.optional},
+        "defaults": {
+            name: declared.default for name, declared in app.declared.items() if declared.optional
+        },
         "outputs": app.outputs,
         "passes": [step.name for step in select(app.passes)],
         "components": {
@@ -94,18 +96,18 @@ def _show(app: App) -> None:
     out.print()
     rows = []
     for component in app.builder.template.components:
-        given = component.config
-        values = given.model_dump(mode="json").items()
-        settable = [(key, value) for key, value in values if not callable(getattr(given, key))]
+        config = component.config
+        values = config.model_dump(mode="json").items()
+        settable = [(key, value) for key, value in values if not callable(getattr(config, key))]
         rows += [(f"{component.name}.{key}", _short(value)) for key, value in settable]
     show_table(["parameter (--set)", "default"], rows)
 
 
 def _default(app: App, name: str) -> str:
-    one = app.declared[name]
-    if not one.optional:
+    declared = app.declared[name]
+    if not declared.optional:
         return ""
-    return "none" if one.default is None else _short(one.default)
+    return "none" if declared.default is None else _short(declared.default)
 
 
 def _short(value: Any) -> str:
@@ -120,13 +122,13 @@ def engines(as_json: o.Json = False, debug: o.Debug = False) -> int:
     from teola.cli.showing import print_json, show_table
     from teola.runtime.engines import described
 
-    found = described()
+    types = described()
     if as_json:
-        print_json(found)
+        print_json(types)
         return 0
     rows = [
         (e["name"], e.get("kind", ""), "yes" if e["default"] else "", e.get("error") or e["about"])
-        for e in found
+        for e in types
     ]
     show_table(["engine", "kind", "default", "description"], rows)
     return 0

@@ -16,8 +16,8 @@ def embedding_config(where: Sequence[str]) -> EngineConfig:
 
     Raises InputError.
     """
-    if found := servers_config("--embedding", "openai-embedding", where):
-        return found
+    if config := servers_config("--embedding", "openai-embedding", where):
+        return config
     return EngineConfig("embedding", {"model": where[0]})
 
 

@@ -83,8 +83,8 @@ def measure(
         embedding=embedding,
         dimensions=dimensions,
     )
-    for option, given in {"--llm": llm, "--embedding": embedding}.items():
-        if given and len(given) > 1:
+    for option, urls in {"--llm": llm, "--embedding": embedding}.items():
+        if urls and len(urls) > 1:
             raise InputError(
                 f"one server is measured at a time: give {option} once, and each server's profile "
                 "in its entry of the pool"
@@ -128,8 +128,11 @@ def _show(engine: str, measured: Measured, path: Path) -> None:
         for point in measured.points
     ]
     show_table(["op", "items", "tokens", "seconds", "rate"], rows)
-    found = measured.profile
-    best, unit = found.max_efficient or found.max_batch, "item" if found.max_efficient else "token"
+    profile = measured.profile
+    best, unit = (
+        profile.max_efficient or profile.max_batch,
+        "item" if profile.max_efficient else "token",
+    )
     best_batch = f"{best} {unit}{'s' if best > 1 else ''}"
     console().print(f"\n{engine}: best batch {best_batch}; written to {path}")
 

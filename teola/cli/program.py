@@ -126,21 +126,21 @@ def call(words: Sequence[str]) -> int:
         return _say("cancelled", INTERRUPTED)
     except typer.TyperException as error:
         where = getattr(getattr(error, "ctx", None), "command_path", "teola")
-        told = error.format_message().rstrip(".").replace("Value error, ", "")
-        return _say(f"{told[:1].lower()}{told[1:]} (see `{where} --help`)", MISUSED)
+        message = error.format_message().rstrip(".").replace("Value error, ", "")
+        return _say(f"{message[:1].lower()}{message[1:]} (see `{where} --help`)", MISUSED)
     except InputError as error:
         return _failed(error, words, str(error), MISUSED)
     except TeolaError as error:
         return _failed(error, words, str(error), FAILED)
     except Exception as error:  # noqa: BLE001 - the program's edge: a bug is one line, too
-        told = f"internal error, {type(error).__name__} (--debug shows where): {whole(error)}"
-        return _failed(error, words, told, FAILED)
+        message = f"internal error, {type(error).__name__} (--debug shows where): {whole(error)}"
+        return _failed(error, words, message, FAILED)
 
 
-def _failed(error: Exception, words: Sequence[str], told: str, code: int) -> int:
+def _failed(error: Exception, words: Sequence[str], message: str, code: int) -> int:
     if "--debug" in words:
         traceback.print_exception(error)
-    return _say(told, code)
+    return _say(message, code)
 
 
 def _say(message: str, code: int) -> int:
@@ -156,7 +156,7 @@ def _stop(number: int, _: object) -> NoReturn:
 
 
 def _hush() -> None:
-    """Nothing of what libraries remark reaches the user; errors do, as ours."""
+    """Keep the logs and warnings of libraries from the user. Their errors come as ours."""
     warnings.simplefilter("ignore")
     logging.getLogger().addHandler(logging.NullHandler())
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -21,7 +21,7 @@ from teola.runtime.live.people import check_answer
 
 
 def at_a_terminal() -> bool:
-    """Whether somebody can be asked here."""
+    """Whether there is a terminal at which somebody can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -41,7 +41,7 @@ class TypedLine(Prompt):
 
 
 class Prompter:
-    """Answers questions with what is typed. before: clears what stands there, such as progress."""
+    """Answers questions with what is typed. before: called first, to clear the progress."""
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
         self._before = before
@@ -82,12 +82,12 @@ class Prompter:
         if choices is None and schema.get("type") == "boolean":
             choices = [True, False]
         if choices is not None:
-            by_text = {as_text(one): one for one in choices}
+            by_text = {as_text(choice): choice for choice in choices}
             return by_text[self._ask("answer", [*by_text])]
         return reply(kind, schema, self._ask(answers(kind, schema)))
 
     def _decision(self, schema: Mapping[str, Any]) -> Any:
-        """On a call of a tool."""
+        """The decision on a call of a tool."""
         word = self._ask(APPROVE, [WORDS[APPROVE][0], "edit", *WORDS[APPROVE][1:]])
         if word == "edit":
             arguments = self._ask("the arguments, a JSON object")

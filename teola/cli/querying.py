@@ -108,7 +108,7 @@ def run(
     from teola.runtime.observe.recorded import Recorded
 
     chosen = load_app(app)
-    given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
+    values, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
     engines = Engines(
         llm=llm,
         dsn=dsn,
@@ -132,7 +132,7 @@ def run(
             line.end()
 
         events = chosen.stream(
-            given,
+            values,
             overrides=overrides,
             passes=passes,
             deadline_s=deadline,
@@ -187,8 +187,8 @@ def _follow(
         head = {"event": "result"} if stream else {}
         print_json({**head, **result.to_json()}, indent=None if stream else 2)
     elif result is not None:
-        told = bool(watch.calls) and sys.stdout.isatty()
-        show_result(result, streamed=line.written, told_steps=told)
+        steps_shown = bool(watch.calls) and sys.stdout.isatty()
+        show_result(result, streamed=line.written, told_steps=steps_shown)
     return result
 
 
@@ -240,7 +240,7 @@ def explain(
     if kept and not Path(kept).expanduser().is_dir():
         raise InputError(f"there is no folder {learn!r} for --learn: run the application with it")
     chosen = load_app(app)
-    given, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
+    values, overrides = parse_inputs(chosen, inputs or []), parse_overrides(sets or [])
     engines = Engines(
         llm=llm,
         dsn=dsn,
@@ -254,13 +254,13 @@ def explain(
         learn=learn,
     )
     with at_home(chosen, engines), watching() as watch:
-        if analyze or given.get("documents"):
+        if analyze or values.get("documents"):
             watch.show("running the query" if analyze else "splitting the documents")
-        found = chosen.explain(
-            given, profile=profile, overrides=overrides, passes=passes, analyze=analyze
+        explanation = chosen.explain(
+            values, profile=profile, overrides=overrides, passes=passes, analyze=analyze
         )
     if as_json or form is ExplanationForm.JSON:
-        print_json(found.to_json())
+        print_json(explanation.to_json())
     else:
-        show_explanation(found, form.value)
+        show_explanation(explanation, form.value)
     return 0

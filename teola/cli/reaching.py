@@ -71,12 +71,12 @@ def told(response: httpx.Response) -> dict[str, Any]:
     from teola.errors import InputError
 
     try:
-        found = response.json()
+        body = response.json()
     except ValueError:
         raise InputError(f"{response.url} is no Teola server: it answers no JSON") from None
-    if response.is_success and isinstance(found, dict):
-        return found
-    error = found.get("error", {}) if isinstance(found, dict) else {}
+    if response.is_success and isinstance(body, dict):
+        return body
+    error = body.get("error", {}) if isinstance(body, dict) else {}
     message = error.get("message") if isinstance(error, dict) else None
     hint = "; give --key, or set TEOLA_API_KEY" if response.status_code == 401 else ""
     raise InputError(f"{message or f'the server answers {response.status_code}'}{hint}")

@@ -37,10 +37,10 @@ def markdown() -> str:
     """Every table of the file, with each key's type, default and meaning."""
     parts = [_HEAD, "## Top level\n", _table(Configuration)]
     for name, field in Configuration.model_fields.items():
-        found = _model(field)
-        if found is not None:
+        model = _model(field)
+        if model is not None:
             title = f"{name}.NAME" if name in _TABLES else name
-            parts += [f"## [{title}]\n", _TABLES.get(name, _about(found)) + "\n", _table(found)]
+            parts += [f"## [{title}]\n", _TABLES.get(name, _about(model)) + "\n", _table(model)]
     return "\n".join(parts)
 
 

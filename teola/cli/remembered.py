@@ -63,9 +63,9 @@ def show(
 
 def _data(where: Path, kept: Sequence[Memento]) -> dict[str, Any]:
     engines = [
-        {"engine": name, "type": one.kind, "machine": dict(one.made_on), **_times(times)}
-        for one in kept
-        for name, times in one.lessons.engines.items()
+        {"engine": name, "type": memento.kind, "machine": dict(memento.made_on), **_times(times)}
+        for memento in kept
+        for name, times in memento.lessons.engines.items()
     ]
     components = [
         {"app": app, "component": component, **habit.to_json(), "odds": _odds(habit)}
@@ -87,7 +87,7 @@ def _times(times: EngineTimes) -> dict[str, Any]:
 
 
 def _costs(times: EngineTimes) -> list[tuple[Op, Cost]]:
-    return sorted(times.costs.items(), key=lambda one: one[0].value)
+    return sorted(times.costs.items(), key=lambda entry: entry[0].value)
 
 
 def _unit(times: EngineTimes) -> str:
@@ -95,7 +95,7 @@ def _unit(times: EngineTimes) -> str:
 
 
 def _habits(kept: Sequence[Memento]) -> dict[tuple[str, str], Habit]:
-    return {key: habit for one in kept for key, habit in one.lessons.habits.items()}
+    return {key: habit for memento in kept for key, habit in memento.lessons.habits.items()}
 
 
 def _odds(habit: Habit) -> dict[str, float]:
@@ -114,9 +114,9 @@ def _print(where: Path, kept: Sequence[Memento]) -> None:
     if not kept:
         out.print(f"nothing was learned in {where} yet", soft_wrap=True)
         return
-    for one in kept:
-        for name, times in one.lessons.engines.items():
-            _print_engine(name, one, times)
+    for memento in kept:
+        for name, times in memento.lessons.engines.items():
+            _print_engine(name, memento, times)
     apps: dict[str, dict[str, Habit]] = {}
     for (app, component), habit in sorted(_habits(kept).items()):
         apps.setdefault(app, {})[component] = habit

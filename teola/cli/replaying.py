@@ -71,10 +71,10 @@ def replay(
     from teola.runtime.tuning.whatif import WhatIf, read_pool, shown_table
 
     queries = read_queries(trace)
-    asked = WhatIf.of(sets or [], rate, slo_scale, seed)
-    found = asked.compare(queries, read_pool(pool))
+    whatif = WhatIf.of(sets or [], rate, slo_scale, seed)
+    comparison = whatif.compare(queries, read_pool(pool))
     if as_json:
-        print_json(found)
+        print_json(comparison)
     else:
-        print(shown_table(found))
+        print(shown_table(comparison))
     return 0

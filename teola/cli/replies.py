@@ -31,21 +31,24 @@ _GOES_WITH: Final = {"arguments": "approve", "reason": "reject", "result": "take
 
 def reply(kind: str, schema: Mapping[str, Any], typed: str, extras: Extras = Extras()) -> Any:  # noqa: B008
     """The answer that was typed. Raises InputError."""
-    given = {name: text for name, text in extras._asdict().items() if text is not None}
-    found = read_value(schema, typed) if kind == ASK else _json(typed)
-    if kind == ASK or isinstance(found, dict):
-        if given:
-            raise InputError(f"--{next(iter(given))} does not go with this question")
-        return found
+    typed_extras = {name: text for name, text in extras._asdict().items() if text is not None}
+    value = read_value(schema, typed) if kind == ASK else _json(typed)
+    if kind == ASK or isinstance(value, dict):
+        if typed_extras:
+            raise InputError(f"--{next(iter(typed_extras))} does not go with this question")
+        return value
     words = WORDS[kind]
     if typed not in words:
         raise InputError(f"the answer must be {' or '.join(words)}, got {typed!r}")
-    for name in given:
+    for name in typed_extras:
         if _GOES_WITH[name] != typed:
             raise InputError(f"--{name} goes with {_GOES_WITH[name]}, not with {typed}")
-    if typed == "take" and "result" not in given:
+    if typed == "take" and "result" not in typed_extras:
         raise InputError("say with --result what it gave")
-    return {"do": typed, **{name: _extra(name, text, schema) for name, text in given.items()}}
+    return {
+        "do": typed,
+        **{name: _extra(name, text, schema) for name, text in typed_extras.items()},
+    }
 
 
 def _extra(name: str, text: str, schema: Mapping[str, Any]) -> Any:
@@ -65,7 +68,7 @@ def read_value(schema: Mapping[str, Any], typed: str) -> Any:
     if value is None and typed != "null":
         return typed
     candidates = [typed, value] if schema.get("type") == "string" else [value, typed]
-    return next((one for one in candidates if _fits(one, schema)), candidates[0])
+    return next((candidate for candidate in candidates if _fits(candidate, schema)), candidates[0])
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -77,7 +80,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def _json(text: str) -> Any:
-    """None for what is no JSON."""
+    """The text read as JSON; None if it is none."""
     try:
         return json.loads(text)
     except ValueError:
@@ -96,7 +99,7 @@ def described(ask: Mapping[str, Any]) -> str:
 
 
 def answers(kind: str, schema: Mapping[str, Any]) -> str:
-    """What may be answered."""
+    """What may be answered, in words."""
     if kind in WORDS:
         return ", ".join(WORDS[kind])
     if "enum" in schema:

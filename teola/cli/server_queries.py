@@ -41,28 +41,28 @@ def queries(
     """List the queries of a server that run, and the last that ended, with their questions."""
     from teola.cli.showing import console, print_json, show_table
 
-    given = {"app": app, "state": state, "limit": limit}
-    wanted = {name: value for name, value in given.items() if value is not None}
+    filters = {"app": app, "state": state, "limit": limit}
+    params = {name: value for name, value in filters.items() if value is not None}
     with reach.reaching(url, key) as client:
-        found = reach.told(client.get("/v1/queries", params=wanted))["queries"]
+        entries = reach.told(client.get("/v1/queries", params=params))["queries"]
     if as_json:
-        print_json({"queries": found})
-    elif found:
+        print_json({"queries": entries})
+    elif entries:
         whole = None if not console().is_terminal else reach.SHORT_ID
         heads = ("query", "state", "app", "asked", "took", "question")
-        show_table(heads, [_row(one, whole) for one in found], whole_lines=True)
+        show_table(heads, [_row(entry, whole) for entry in entries], whole_lines=True)
     else:
         console().print("no queries", style="dim")
     return 0
 
 
-def _row(one: Mapping[str, Any], id_length: int | None) -> tuple[str, ...]:
-    ended = one.get("latency_s")
+def _row(entry: Mapping[str, Any], id_length: int | None) -> tuple[str, ...]:
+    ended = entry.get("latency_s")
     return (
-        one["query_id"][:id_length],
-        one["state"],
-        one["app"],
-        f"{reach.span(max(0.0, time.time() - one['created']))} ago",
+        entry["query_id"][:id_length],
+        entry["state"],
+        entry["app"],
+        f"{reach.span(max(0.0, time.time() - entry['created']))} ago",
         f"{ended:.2f} s" if ended is not None else "-",
-        " ".join(one.get("question", "-").split()),
+        " ".join(entry.get("question", "-").split()),
     )

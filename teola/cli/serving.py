@@ -44,7 +44,7 @@ def part(name: str) -> Any:
 
 
 def intake(where: ServerTable) -> Any:
-    """What clients may send, as the configuration has it."""
+    """What clients may send, by the configuration."""
     fetcher = None
     if where.documents_by_url:
         hosts, ports = tuple(map(str.lower, where.url_hosts)), tuple(where.url_ports)
@@ -53,8 +53,8 @@ def intake(where: ServerTable) -> Any:
     own_calls = part("serve.intake.limits").OwnCallLimits(
         where.own_calls_s, where.max_own_call_turns_per_tenant, where.max_own_call_bytes_per_tenant
     )
-    made = part("serve.intake.listed_documents").Intake
-    return made(fetcher, where.history_characters, own_calls)
+    intake_class = part("serve.intake.listed_documents").Intake
+    return intake_class(fetcher, where.history_characters, own_calls)
 
 
 def serve(
@@ -165,8 +165,8 @@ def serve(
             runtime.configs = fair_to_tenants(runtime.configs, where.tenant_weights)
         name, number = listener.getsockname()[:2]
         typer.echo(f"http://{f'[{name}]' if ':' in name else name}:{number}")
-        told = "serving %(apps)s; starting engines ..."
-        note(log, logging.INFO, "start", told, apps=", ".join(served))
+        message = "serving %(apps)s; starting engines ..."
+        note(log, logging.INFO, "start", message, apps=", ".join(served))
         ready = lambda: note(log, logging.INFO, "ready", "ready; Ctrl-C stops")  # noqa: E731
         limits = server.ServerLimits(
             where.max_queries,

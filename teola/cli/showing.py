@@ -47,8 +47,8 @@ def print_json(value: Any, *, indent: int | None = 2) -> None:
 
 
 def show_result(result: Result, *, streamed: bool = False, told_steps: bool = False) -> None:
-    """Answer, steps, numbered sources, and how it went; of one that waits, what it asks. streamed,
-    told_steps: the answer, the steps stand there already."""
+    """Print answer, steps, numbered sources, and how it went; of a query that waits, its questions.
+    streamed, told_steps: answer or steps have been printed already."""
     out = console()
     for ask in result.asks:
         out.print(Text(described(ask.to_json())))
@@ -73,17 +73,17 @@ def show_result(result: Result, *, streamed: bool = False, told_steps: bool = Fa
     out.print()
     for name in result.missing:
         out.print(Text(f"without {name}: {result.reasons[name]}", style="yellow"))
-    for told in result.notices:
-        out.print(Text(told, style="yellow"))
+    for notice in result.notices:
+        out.print(Text(notice, style="yellow"))
     _show_end(out, result)
 
 
 def _show_end(out: Console, result: Result) -> None:
-    """How it went; what the time was spent on is in the same line, if it fits."""
-    told = " · ".join(_how(result))
+    """Print how it went, and where the time went: in the same line, if it fits."""
+    summary = " · ".join(_how(result))
     shares = shares_of(result.trace) if result.trace is not None else []
-    whole = " · ".join(filter(None, (told, in_words(shares))))
-    lines = [whole] if len(whole) <= out.width else [told, *in_lines(shares, out.width)]
+    whole = " · ".join(filter(None, (summary, in_words(shares))))
+    lines = [whole] if len(whole) <= out.width else [summary, *in_lines(shares, out.width)]
     out.print(Text("\n".join(lines), style="dim"))
 
 
@@ -127,14 +127,14 @@ def _text(value: Any) -> Text:
     return Text(json.dumps(jsonable(value), indent=2, ensure_ascii=False))
 
 
-def show_explanation(found: Explanation, form: str) -> None:
-    """An explanation in one of its forms. As text on a terminal, no line is longer than that is
-    wide, and headings and what the passes did stand out."""
+def show_explanation(explanation: Explanation, form: str) -> None:
+    """Print an explanation in one of its forms. As text on a terminal, no line is longer than the
+    terminal is wide, and headings and what the passes did stand out."""
     out, style = console(), ""
     if form != "text":
-        out.print(Text(found.render(form)), soft_wrap=True)
+        out.print(Text(explanation.render(form)), soft_wrap=True)
         return
-    for line in found.text(out.width if out.is_terminal else None).splitlines():
+    for line in explanation.text(out.width if out.is_terminal else None).splitlines():
         if not (line.startswith(HANGING) and style in DECISIONS.values()):
             style = _line_style(line)
         out.print(Text(line, style=style), soft_wrap=True)

@@ -17,7 +17,7 @@ def are_steps(value: Any) -> bool:
     """Whether an output is the list of what an agent did."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return False
-    return all(isinstance(one, Mapping) and set(one) >= _STEP for one in value)
+    return all(isinstance(step, Mapping) and set(step) >= _STEP for step in value)
 
 
 def called(tool: str, args: Mapping[str, Any], most: int = LINE) -> str:
@@ -42,7 +42,7 @@ def step_words(step: Mapping[str, Any], width: int | None = None) -> str:
 
 
 def steps_words(steps: Sequence[Mapping[str, Any]], width: int | None = None) -> Iterator[str]:
-    """A line for each, and before it what the model thought, where it said so."""
+    """A line for each step, and before it the model's thought, if it wrote one."""
     most = max(LEAST_LINE, width or LINE)
     for step in steps:
         if thought := step.get("thought"):
@@ -51,7 +51,7 @@ def steps_words(steps: Sequence[Mapping[str, Any]], width: int | None = None) ->
 
 
 def _gave(result: Any, failed: bool) -> str:
-    """Of a list, how many it has; of anything else the text."""
+    """A result in words: of a list its length, of anything else the text."""
     if failed:
         return str(result)
     try:

@@ -41,7 +41,7 @@ _ENDED: Final = {"failed": "red", "cancelled": "dim", "running": "bold", "queued
 
 
 def show_timeline(trace: Recorded, out: Console) -> None:
-    """Print it."""
+    """Print the trace as a timeline."""
     out.print(
         Text.assemble(
             (trace.app, "bold"),
@@ -70,9 +70,9 @@ def show_timeline(trace: Recorded, out: Console) -> None:
             marked = not path.isdisjoint(slices)
             row = _row(primitive, slices, name, bars, trace.end_s, marked)
             out.print(row, no_wrap=True, overflow="crop")
-    if told := in_lines(trace.shares, width - 2):
+    if shares := in_lines(trace.shares, width - 2):
         out.print(Text("where the time went", style="bold"))
-        for line in told:
+        for line in shares:
             out.print(Text(f"  {line}"), no_wrap=True)
     _show_reasons(trace, out, width)
 
@@ -89,10 +89,10 @@ def _show_reasons(trace: Recorded, out: Console, width: int) -> None:
 
 
 def _by_primitive(spans: list[Span]) -> dict[str, list[Span]]:
-    found: dict[str, list[Span]] = {}
+    by_primitive: dict[str, list[Span]] = {}
     for span in spans:
-        found.setdefault(span.primitive, []).append(span)
-    return found
+        by_primitive.setdefault(span.primitive, []).append(span)
+    return by_primitive
 
 
 def _axis(end_s: float, bars: int) -> Text:
@@ -124,7 +124,8 @@ def _row(
 
 
 def _shortened(primitive: str, width: int) -> str:
-    """Of a path the end, which tells it from its neighbours; of other names the beginning."""
+    """The name in `width` columns. A path keeps its end, which tells it from its neighbours; other
+    names keep their beginning."""
     if len(primitive) <= width:
         return primitive
     return "…" + primitive[1 - width :] if "/" in primitive else primitive[: width - 1] + "…"

@@ -87,9 +87,9 @@ def fetched(
     InputError, TeolaError."""
     query = reach.query_path(id)
     with reach.reaching(url, key) as client:
-        found = reach.told(client.get(f"{query}/{what}"))
+        recorded = reach.told(client.get(f"{query}/{what}"))
         graph = client.get(f"{query}/graph")
-        return found, reach.told(graph) if graph.is_success else None
+        return recorded, reach.told(graph) if graph.is_success else None
 
 
 def drawn(recorded: Recorded, form: TraceForm) -> str:

@@ -26,7 +26,7 @@ _ESCAPED: Final = {code: f"\\u{code:04x}" for code in (0x7F, *range(0x80, 0xA0),
 
 
 def visible(text: str) -> str:
-    """A text that no terminal obeys."""
+    """`text`, with the characters that a terminal would obey made visible."""
     return text if text.isascii() and text.isprintable() else text.translate(_TABLE)
 
 

@@ -18,7 +18,7 @@ def visibly(console: Console) -> Console:
 
 class _Hook(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Visible(one) for one in renderables]
+        return [_Visible(renderable) for renderable in renderables]
 
 
 class _Visible:

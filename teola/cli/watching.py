@@ -74,7 +74,8 @@ class Watch:
         self._bars.stop()
 
     def start(self, runtime: Runtime, engines: Sequence[str], optional: Collection[str]) -> None:
-        """Start the engines, side by side. Raises EngineUnavailable, of an `optional` one not."""
+        """Start the engines, side by side. Raises EngineUnavailable, but not for an `optional`
+        one."""
         futures = {runtime.start(runtime.ensure([name], optional)): name for name in engines}
         waiting = list(engines)
         for future in chain([None], as_completed(futures)):
@@ -106,8 +107,8 @@ class Watch:
             return
         self._calling.pop(step.id, None)
         self.calls += 1
-        told = {**step._asdict(), "failed": step.state == "failed"}
-        line = Text(visible(f"  {step_words(told, room)}"), style="dim")
+        fields = {**step._asdict(), "failed": step.state == "failed"}
+        line = Text(visible(f"  {step_words(fields, room)}"), style="dim")
         self._bars.console.print(line, no_wrap=True, overflow="ellipsis")
         self._show_calls()
 

@@ -77,7 +77,7 @@ class Graph:
         A speculative guard is not waited for, but by those who read from behind it and do not
         stand there themselves.
         """
-        found: dict[str, tuple[str, ...]] = {}
+        parents: dict[str, tuple[str, ...]] = {}
         guessed = {p.id: [g for g in p.guards if g.speculative] for p in self.primitives}
         for p in self.primitives:
             seen = dict.fromkeys(r.producer for r in p.refs() if r.producer != QUERY)
@@ -91,33 +91,33 @@ class Graph:
             for guard in own:
                 if not guard.speculative:
                     seen[guard.condition] = None
-            found[p.id] = tuple(seen)
-        return found
+            parents[p.id] = tuple(seen)
+        return parents
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {p.id: [] for p in self.primitives}
+        by_parent: dict[str, list[str]] = {p.id: [] for p in self.primitives}
         for child, parents in self.parents.items():
             for parent in parents:
-                found[parent].append(child)
-        return {id: tuple(children) for id, children in found.items()}
+                by_parent[parent].append(child)
+        return {id: tuple(children) for id, children in by_parent.items()}
 
     def edges(self) -> list[Edge]:
         """All edges, one per (producer, consumer, kind)."""
-        found: dict[tuple[str, str, str], Edge] = {}
+        edges: dict[tuple[str, str, str], Edge] = {}
         for p in self.primitives:
             for ref in p.refs():
                 if ref.producer != QUERY:
                     edge = Edge(ref.producer, p.id, "data", ref.port)
-                    found.setdefault(edge[:3], edge)
+                    edges.setdefault(edge[:3], edge)
             for order in p.after:
                 edge = Edge(order.producer, p.id, "order", order.reason)
-                found.setdefault(edge[:3], edge)
+                edges.setdefault(edge[:3], edge)
             for guard in p.guards:
                 label = f"{guard.branch}, speculative" if guard.speculative else guard.branch
                 edge = Edge(guard.condition, p.id, "guard", label)
-                found.setdefault(edge[:3], edge)
-        return list(found.values())
+                edges.setdefault(edge[:3], edge)
+        return list(edges.values())
 
     @cached_property
     def order(self) -> tuple[str, ...]:
@@ -146,11 +146,11 @@ class Graph:
     @cached_property
     def ancestors(self) -> Mapping[str, frozenset[str]]:
         """Everything that each primitive waits for, transitively."""
-        found: dict[str, frozenset[str]] = {}
+        ancestors: dict[str, frozenset[str]] = {}
         for id in self.order:
             parents = self.parents[id]
-            found[id] = frozenset(parents).union(*(found[parent] for parent in parents))
-        return found
+            ancestors[id] = frozenset(parents).union(*(ancestors[parent] for parent in parents))
+        return ancestors
 
     def consumers(self, id: str) -> list[Primitive]:
         """Primitives that read data of `id`."""

@@ -50,11 +50,12 @@ def to_text(
     width: int | None = None,
     items: Mapping[str, int] | None = None,
 ) -> str:
-    """columns: further ones, by their titles. width: characters that a line may have (None: as many
-    as it needs). items: of each primitive, where they are not those that were planned."""
+    """The graph as a table. columns: further ones, by their titles. width: characters that a line
+    may have (None: as many as it needs). items: of each primitive, where they are not those that
+    were planned."""
     more = columns or {}
     counts = {id: graph[id].items for id in graph.order} if items is None else items
-    known = {
+    all_columns = {
         "depth": [str(graph.depth[id]) for id in graph.order],
         "primitive": [*graph.order],
         "op": [graph[id].op.value for id in graph.order],
@@ -62,56 +63,56 @@ def to_text(
         "items": [str(counts[id]) for id in graph.order],
         **{title: [cells.get(id, "") for id in graph.order] for title, cells in more.items()},
     }
-    named = [_Column(title, cells) for title, cells in known.items()]
+    named = [_Column(title, cells) for title, cells in all_columns.items()]
     whole = _lines([*named, _Column(WAITS_FOR, _named_parents(graph))])
     if width is None or max(map(len, whole)) <= width:
         return "\n".join(whole)
-    known = {NUMBER: [str(n) for n in range(1, len(graph) + 1)], **known}
-    known[WAITS_FOR] = _numbered_parents(graph)
-    return "\n".join(_narrowed(graph, known, [*more], width))
+    all_columns = {NUMBER: [str(n) for n in range(1, len(graph) + 1)], **all_columns}
+    all_columns[WAITS_FOR] = _numbered_parents(graph)
+    return "\n".join(_narrowed(graph, all_columns, [*more], width))
 
 
 def _narrowed(
-    graph: Graph, known: dict[str, list[str]], more: Sequence[str], width: int
+    graph: Graph, all_columns: dict[str, list[str]], more: Sequence[str], width: int
 ) -> list[str]:
     """Leave out columns until the others fit."""
     for title in ("", *LEFT_OUT, *more[:-1]):
-        known.pop(title, None)
+        all_columns.pop(title, None)
         if title == WAITS_FOR:
-            del known[NUMBER]  # nothing refers to it any more
-        found = [_Column(title, cells) for title, cells in known.items()]
-        last = min(found[-1].width, LEAST) if WAITS_FOR in known else found[-1].width
-        if sum(one.width + 2 for one in found[:-1]) + last <= width:
+            del all_columns[NUMBER]  # nothing refers to it any more
+        shown = [_Column(title, cells) for title, cells in all_columns.items()]
+        last = min(shown[-1].width, LEAST) if WAITS_FOR in all_columns else shown[-1].width
+        if sum(column.width + 2 for column in shown[:-1]) + last <= width:
             break
-    if WAITS_FOR not in known:
-        return _lines(found)
+    if WAITS_FOR not in all_columns:
+        return _lines(shown)
     kinds = {edge.kind for edge in graph.edges()}
-    legend = [told for kind, told in _LEGEND.items() if kind in kinds]
+    legend = [meaning for kind, meaning in _LEGEND.items() if kind in kinds]
     notes = wrap(f"{WAITS_FOR}: numbers of primitives; {'; '.join(legend)}".rstrip("; "), width)
-    return [*_lines(found, width), *notes]
+    return [*_lines(shown, width), *notes]
 
 
 def _lines(columns: Sequence[_Column], width: int | None = None) -> list[str]:
-    """width: where the last column goes on in a further line."""
-    widths = [one.width for one in columns]
+    """The lines of a table. width: where the last column goes on in a further line."""
+    widths = [column.width for column in columns]
     before = sum(widths[:-1]) + 2 * (len(columns) - 1)
-    found = []
-    for row in zip(*((one.title, *one.cells) for one in columns), strict=True):
+    lines = []
+    for row in zip(*((column.title, *column.cells) for column in columns), strict=True):
         cells = [
             cell.ljust(size) if column.title in _LEFT_ALIGNED else cell.rjust(size)
             for cell, size, column in zip(row, widths, columns, strict=True)
         ]
         if width is None or columns[-1].title != WAITS_FOR:
-            found.append("  ".join(cells).rstrip())
+            lines.append("  ".join(cells).rstrip())
             continue
         folded = wrap(row[-1], max(LEAST, width - before)) or [""]
-        found.append("  ".join([*cells[:-1], folded[0]]).rstrip())
-        found += (" " * before + rest for rest in folded[1:])
-    return found
+        lines.append("  ".join([*cells[:-1], folded[0]]).rstrip())
+        lines += (" " * before + rest for rest in folded[1:])
+    return lines
 
 
 def _parents(graph: Graph) -> Iterator[list[tuple[str, str]]]:
-    """Of each primitive (parent, kind of the edge)."""
+    """The parents of each primitive, with the kind of edge."""
     kinds = {(e.source, e.target): e.kind for e in graph.edges() if e.kind != "data"}
     for id in graph.order:
         yield [(parent, kinds.get((parent, id), "data")) for parent in graph.parents[id]]
@@ -119,16 +120,17 @@ def _parents(graph: Graph) -> Iterator[list[tuple[str, str]]]:
 
 def _named_parents(graph: Graph) -> list[str]:
     return [
-        ", ".join(one if kind == "data" else f"{one} ({kind})" for one, kind in parents) or "-"
+        ", ".join(parent if kind == "data" else f"{parent} ({kind})" for parent, kind in parents)
+        or "-"
         for parents in _parents(graph)
     ]
 
 
 def _numbered_parents(graph: Graph) -> list[str]:
-    """By their numbers, several that follow one another as a range: `3 7-9 (1-2)`."""
+    """Parents by their numbers, consecutive ones as a range: `3 7-9 (1-2)`."""
     number = {id: n for n, id in enumerate(graph.order, 1)}
     return [
-        " ".join(_ranges([(number[one], kind) for one, kind in parents])) or "-"
+        " ".join(_ranges([(number[parent], kind) for parent, kind in parents])) or "-"
         for parents in _parents(graph)
     ]
 
@@ -136,6 +138,6 @@ def _numbered_parents(graph: Graph) -> list[str]:
 def _ranges(parents: Sequence[tuple[int, str]]) -> Iterator[str]:
     for kind, mark in MARKS.items():
         numbers = sorted(n for n, of in parents if of == kind)
-        for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]):
+        for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
             first, *rest = (n for _, n in run)
             yield mark.format(f"{first}-{rest[-1]}" if rest else first)

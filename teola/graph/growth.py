@@ -72,11 +72,11 @@ class Failures:
 
     def add(self, reason: str, times: int = 1) -> None:
         """So many parts failed for this reason."""
-        known = reason in self.reasons or len(self.reasons) < MOST_REASONS
-        self.reasons[reason if known else OTHERS] += times
+        listed = reason in self.reasons or len(self.reasons) < MOST_REASONS
+        self.reasons[reason if listed else OTHERS] += times
 
     def join(self, other: Failures) -> None:
-        """Count those of another run of the same component."""
+        """Add the failures of another run of the same component."""
         self.parts += other.parts
         for reason, times in other.reasons.items():
             self.add(reason, times)
@@ -90,9 +90,9 @@ class Failures:
 
 
 class Remarks(NamedTuple):
-    """What to know of how a primitive that grew has ended. notices: such as that it had to stop.
-    failures: parts that failed and were not necessary. cut: why it is less than it should be ("":
-    it is not), which makes its query a partial one."""
+    """How a primitive that grew has ended. notices: such as that it had to stop. failures: parts
+    that failed and were not necessary. cut: why it is less than it should be ("": it is not), which
+    makes its query a partial one."""
 
     notices: tuple[str, ...] = ()
     failures: Failures | None = None
@@ -100,12 +100,13 @@ class Remarks(NamedTuple):
 
 
 class Growth(Protocol):
-    """One run of a primitive that grows. Each method gives the parts that follow from what it is
-    told, of which each is asked for when it can begin; what it raises fails the primitive. It ends
-    when nothing runs and nothing follows.
+    """One run of a primitive that grows. Each method gives the parts that follow from what
+    happened; each part is drawn when it can begin. An exception fails the primitive. The run ends
+    when no part runs and none follows.
 
     If it began while the list that its primitive `feeds` on is still being written, it is told the
-    items as those of a part without a key; that part ends with the whole list."""
+    items as those of a part without a key; that part ends with the whole list.
+    """
 
     def begin(self) -> Iterable[Grow]:
         """The first parts."""
@@ -128,7 +129,7 @@ class Growth(Protocol):
         ...
 
     def remarks(self) -> Remarks:
-        """What to know of how it came about, when it has ended."""
+        """How the run went, when it has ended."""
         ...
 
 
@@ -144,24 +145,25 @@ class CountsTokens(Protocol):
 
 @runtime_checkable
 class StopsShort(Protocol):
-    """A Growth that goes on otherwise than after a whole part, after one whose query's budget was
-    spent."""
+    """A Growth that goes on differently after a part that stopped short, because the budget of its
+    query was spent."""
 
     def stopped(self, key: str) -> Iterable[Grow]:
-        """A part has ended without what it was to give."""
+        """A part has stopped short, without its outputs."""
         ...
 
 
 class KeepsRoom(Protocol):
-    """Of a query's budget, for the last answer of one of its agents."""
+    """Keeps room in a query's budget for the last answer of one of its agents."""
 
     @property
     def kept_tokens(self) -> float:
-        """For the prompt of its last answer (inf: nothing is kept)."""
+        """Tokens that are kept for the prompt of its last answer (inf: nothing is kept)."""
         ...
 
     def keep(self, prompt_tokens: int, answer_tokens: int) -> bool:
-        """Room for a last answer, in the place of what was kept before. Whether there is."""
+        """Keep room for a last answer, in place of what was kept before. False if there is too
+        little."""
         ...
 
     def may(self, prompt_tokens: int, answer_tokens: int) -> bool:
@@ -170,7 +172,7 @@ class KeepsRoom(Protocol):
         ...
 
     def give_back(self) -> None:
-        """It needs no last answer (any more)."""
+        """Give the room back: no last answer is needed (any more)."""
         ...
 
 
@@ -182,11 +184,11 @@ class Spends(Protocol):
     purse: KeepsRoom | None
 
     def spent(self, key: str, prompt_tokens: int, generated_tokens: int) -> None:
-        """What the calls of a part have taken, which has ended."""
+        """A part has ended, whose calls took so much."""
         ...
 
     def within(self, outer: Any, key: str) -> None:
-        """It is inside the part `key` of `outer`, another one, whose bounds hold, too."""
+        """This Growth runs inside the part `key` of `outer`, whose bounds hold, too."""
         ...
 
 
@@ -238,11 +240,12 @@ class Grower(Protocol):
     def gathers(self) -> bool: ...
 
     def growth(self, inputs: Mapping[str, Any]) -> Growth:
-        """Of one run. inputs: by name; absent ones are left out."""
+        """The Growth of one run. inputs: by name; absent ones are left out."""
         ...
 
     def planned(self, inputs: Mapping[str, Any]) -> Growth:
-        """Of a simulated run, whose values say nothing: as many parts as are expected."""
+        """The Growth of a simulated run, whose values say nothing: as many parts as are
+        expected."""
         ...
 
 

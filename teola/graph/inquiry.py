@@ -42,11 +42,11 @@ class Inquiry:
 
     def to_json(self) -> dict[str, Any]:
         """The question as JSON values, without the query that it is of."""
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             "ask": self.id,
             "kind": self.kind,
             "component": self.component,
             "question": self.question,
             "schema": dict(self.schema),
         }
-        return found if self.about is None else {**found, "about": self.about}
+        return values if self.about is None else {**values, "about": self.about}

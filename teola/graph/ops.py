@@ -181,8 +181,8 @@ class Aggregation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AggregateParams:
-    """lexical_weight: of TOP_K, what the best lexical score among the hits adds to a score; the
-    others add as much less as they are lower."""
+    """lexical_weight (for TOP_K): what the best lexical score among the hits adds to a score; lower
+    ones add less, in proportion."""
 
     mode: Aggregation
     k: int | None = None
@@ -250,8 +250,8 @@ class SqlWork(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlParams:
-    """max_rows: of a result. tell_errors: what is wrong with a statement is a result, too, and what
-    values are like its texts, where it finds no rows."""
+    """max_rows: most rows of a result. tell_errors: an error in a statement is a result, too, and a
+    result without rows has the values that are like the statement's texts."""
 
     max_rows: int = 1000
     work: SqlWork = SqlWork.QUERY
@@ -298,8 +298,8 @@ Params = (
 
 
 def has_effect(op: Op, params: Params) -> bool:
-    """Whether the op changes (or may change) something outside its query: ingestion does, and a
-    function that is not declared pure may, and a part with one of these."""
+    """Whether the op changes (or may change) something outside its query: ingestion does; a
+    function that is not declared pure may, and so may a part with one of these."""
     if type(params) is GrowParams:
         return params.grower.effect
     return op in EFFECTS or (type(params) is ToolParams and not params.pure)

@@ -125,7 +125,7 @@ def _quoted(text: str) -> str:
 
 
 def _by_op(graph: Graph) -> dict[Op, list[str]]:
-    found: dict[Op, list[str]] = {}
+    by_op: dict[Op, list[str]] = {}
     for id in graph.order:
-        found.setdefault(graph[id].op, []).append(id)
-    return found
+        by_op.setdefault(graph[id].op, []).append(id)
+    return by_op

@@ -22,17 +22,17 @@ class AtWork:
         self._at_work, self._seconds, self._at = 0, 0.0, 0.0
 
     def came(self, now: float) -> None:
-        """One begins to work."""
+        """An instance begins to work."""
         self.seconds(now)
         self._at_work += 1
 
     def left(self, now: float) -> None:
-        """One has ended."""
+        """An instance has ended its work."""
         self.seconds(now)
         self._at_work -= 1
 
     def seconds(self, now: float) -> float:
-        """Seconds of work of all of them together, so far."""
+        """Seconds that all instances together have worked so far."""
         self._seconds += self._at_work * (now - self._at)
         self._at = now
         return self._seconds

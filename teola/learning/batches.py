@@ -131,26 +131,26 @@ class BatchTimes(Observer):
                 self._crowd.left(now)
 
     def times(self) -> EngineTimes | None:
-        known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
-        if not known:
+        ops = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
+        if not ops:
             return None
-        whole = sum(of.seconds for of in known.values())
+        whole = sum(of.seconds for of in ops.values())
         return EngineTimes(
-            {op: of.cost() for op, of in known.items()},
-            seen=sum(of.squares.count for of in known.values()),
-            varied=frozenset(op for op, of in known.items() if of.varied),
-            crowding=sum(of.seconds / whole * of.crowding for of in known.values()),
+            {op: of.cost() for op, of in ops.items()},
+            seen=sum(of.squares.count for of in ops.values()),
+            varied=frozenset(op for op, of in ops.items() if of.varied),
+            crowding=sum(of.seconds / whole * of.crowding for of in ops.values()),
         )
 
-    def recall(self, known: EngineTimes) -> None:
-        for op, cost in known.costs.items():
+    def recall(self, times: EngineTimes) -> None:
+        for op, cost in times.costs.items():
             per_unit = cost.per_token_s or cost.per_item_s
-            self._recalled[op] = (cost.base_s, per_unit, known.crowding)
+            self._recalled[op] = (cost.base_s, per_unit, times.crowding)
 
     def instances(self) -> Mapping[str, Slowness]:
-        known = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
-        times = self._recalled | {op: of.squares.solve() for op, of in known.items()}
-        found = {
+        ops = {op: of for op, of in self._ops.items() if of.squares.count >= ENOUGH}
+        times = self._recalled | {op: of.squares.solve() for op, of in ops.items()}
+        slownesses = {
             name: own.slowness(times) for name, own in zip(self._names, self._own, strict=False)
         }
-        return {name: one for name, one in found.items() if one is not None}
+        return {name: slowness for name, slowness in slownesses.items() if slowness is not None}

@@ -42,7 +42,7 @@ class WholeCall(NamedTuple):
 
 
 class Pace:
-    """Of one instance."""
+    """How slow one instance is."""
 
     __slots__ = ("_known", "_last", "seen")
 
@@ -62,12 +62,12 @@ class Pace:
         self._known = self._known or len(last) >= FEW
 
     def slowness(self, times: Mapping[WorkKind, Sequence[float]]) -> Slowness | None:
-        """As its last calls say (None: too few). times: the engine's coefficients by kind of work,
-        the last one of each for others at work."""
+        """How slow the instance is by its last calls (None: too few). times: the engine's
+        coefficients by kind of work, the last one of each for others at work."""
         ratios = []
-        for one in self._last if self._known else ():
-            *terms, crowding = times.get(one.kind) or (0.0,)
-            alone = sum(a * b for a, b in zip(terms, one.quantities, strict=False))
+        for call in self._last if self._known else ():
+            *terms, crowding = times.get(call.kind) or (0.0,)
+            alone = sum(a * b for a, b in zip(terms, call.quantities, strict=False))
             if alone > 0:
-                ratios.append(one.seconds / (alone * (1 + crowding * one.others)))
+                ratios.append(call.seconds / (alone * (1 + crowding * call.others)))
         return Slowness(median(ratios), self.seen) if ratios else None

@@ -137,7 +137,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Prompts:
-    """Of a kind, on average: their length, and how much of it was kept."""
+    """Prompts of a kind, on average: their length, and how much of it was kept."""
 
     length: float
     kept: float = 0.0
@@ -271,7 +271,7 @@ class CallTimes(Observer):
         self._add(decoding, others, passed)
 
     def _whole(self, call: _Call, decoding: Sequence[float], now: float) -> None:
-        """A call has ended well, of whose decoding the quantities are these."""
+        """A call has ended well. decoding: the quantities of its decoding."""
         if not self._own:
             return
         tokens, pairs = call.before
@@ -295,8 +295,8 @@ class CallTimes(Observer):
     def _prefilled(
         self, instance: _Instance, batch: _Batch, work: Work, cached: int | None
     ) -> None:
-        """A call of the batch is over: how much of its prompt was computed is known now (but of a
-        prefix, for instance, of which an engine does not tell what it tells of others)."""
+        """A call of the batch is over, and it is known now how much of its prompt was computed.
+        (Not of a prefix, for instance: engines do not tell it there.)"""
         if cached is None and self._tells:
             batch.took = 0.0
         tokens, pairs = self._computed(work, cached)
@@ -321,7 +321,7 @@ class CallTimes(Observer):
         return tokens, tokens * (2 * kept + tokens + 1) / 2
 
     def _before(self, work: Work) -> float:
-        """Tokens of the sequence that its prompt goes on with: as long as such prefixes are."""
+        """Tokens of the sequence that its prompt continues: as many as such prefixes have."""
         planned = max(0, work.spec.continues - work.fused_tokens)
         like = (
             self._prompts.get((work.asker.app, work.spec.component, planned)) if planned else None
@@ -329,7 +329,7 @@ class CallTimes(Observer):
         return like.length if like else planned
 
     def _remember(self, work: Work, kept: int) -> None:
-        """A prompt was that long, and so much of it was kept."""
+        """Remember the length of a prompt, and how much of it was kept."""
         kind = _kind(work)
         like = self._prompts.get(kind)
         if like is None:
@@ -352,18 +352,18 @@ class CallTimes(Observer):
         *step, crowding = self._squares.solve()
         return EngineTimes(step=StepTime(*step), seen=self._squares.count, crowding=crowding)
 
-    def recall(self, known: EngineTimes) -> None:
-        if known.step is not None:
-            self._recalled = (*astuple(known.step), known.crowding)
+    def recall(self, times: EngineTimes) -> None:
+        if times.step is not None:
+            self._recalled = (*astuple(times.step), times.crowding)
 
     def instances(self) -> Mapping[str, Slowness]:
         enough = self._squares.count >= ENOUGH
         times = self._squares.solve() if enough else self._recalled
         pairs = zip(self._names, self._own, strict=False)
-        found = {name: own.slowness({None: times}) for name, own in pairs}
-        return {name: one for name, one in found.items() if one is not None}
+        slownesses = {name: own.slowness({None: times}) for name, own in pairs}
+        return {name: slowness for name, slowness in slownesses.items() if slowness is not None}
 
 
 def _kind(work: Work) -> tuple[str, str, int]:
-    """Prompts that were planned alike turn out alike."""
+    """The kind of a prompt: prompts that were planned alike turn out alike."""
     return work.asker.app, work.spec.component, work.spec.planned_tokens + work.fused_tokens

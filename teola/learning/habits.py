@@ -20,21 +20,21 @@ FEW_TOKENS: Final = 16.0
 
 
 class _Means:
-    """Of one component."""
+    """Running means of one component."""
 
     __slots__ = ("branches", "cached", "calls", "outputs", "prompt", "seconds", "turns")
 
-    def __init__(self, known: Habit | None = None) -> None:
-        self.calls = known.calls if known else 0
-        self.prompt = known.prompt if known else 1.0
-        self.cached = known.cached if known else 0.0
-        self.seconds = known.seconds if known else None
-        self.branches = dict(known.branches) if known else {}
-        self.turns = [*known.turns] if known else []
+    def __init__(self, habit: Habit | None = None) -> None:
+        self.calls = habit.calls if habit else 0
+        self.prompt = habit.prompt if habit else 1.0
+        self.cached = habit.cached if habit else 0.0
+        self.seconds = habit.seconds if habit else None
+        self.branches = dict(habit.branches) if habit else {}
+        self.turns = [*habit.turns] if habit else []
         self.outputs: deque[float] = deque(maxlen=REMEMBERED)
-        if known and (known.output, known.output_p90) != (1.0, 1.0):
-            others = max(0.0, (10 * known.output - known.output_p90) / 9)
-            self.outputs += [others] * 9 + [known.output_p90]
+        if habit and (habit.output, habit.output_p90) != (1.0, 1.0):
+            others = max(0.0, (10 * habit.output - habit.output_p90) / 9)
+            self.outputs += [others] * 9 + [habit.output_p90]
 
     def habit(self) -> Habit:
         outputs = sorted(self.outputs)
@@ -57,26 +57,26 @@ class _Means:
 
 
 class Habits:
-    """Of all components of all applications."""
+    """The habits of all components of all applications."""
 
     def __init__(self) -> None:
         self._means: dict[tuple[str, str], _Means] = {}
         self._published: dict[tuple[str, str], Habit] = {}
         self._touched: set[tuple[str, str]] = set()
 
-    def recall(self, known: Mapping[tuple[str, str], Habit]) -> None:
-        """Go on from those of an earlier time."""
-        self._means |= {key: _Means(habit) for key, habit in known.items()}
-        self._published |= known
+    def recall(self, habits: Mapping[tuple[str, str], Habit]) -> None:
+        """Go on from the habits of an earlier time."""
+        self._means |= {key: _Means(habit) for key, habit in habits.items()}
+        self._published |= habits
 
     def _of(self, app: str, component: str) -> _Means:
         key = app, component
         self._touched.add(key)
-        found = self._means.get(key)
-        if found is None:
-            found = self._means[key] = _Means()
-        found.calls += 1
-        return found
+        means = self._means.get(key)
+        if means is None:
+            means = self._means[key] = _Means()
+        means.calls += 1
+        return means
 
     def prompted(self, app: str, component: str, factor: float, cached: int | None) -> None:
         """A prompt had so many tokens for each one planned, and so many that a cache had (None:
@@ -93,7 +93,7 @@ class Habits:
         self._touched.add(key)
         outputs = self._means.setdefault(key, _Means()).outputs
         if cut:
-            longer = [one for one in outputs if one > factor]
+            longer = [output for output in outputs if output > factor]
             factor = sum(longer) / len(longer) if longer else factor
         outputs.append(factor)
 
@@ -154,6 +154,6 @@ def _moved(before: Habit, now: Habit) -> bool:
 
 
 def share(branches: Mapping[str, int], branch: str) -> float:
-    """The part of the decisions that went there."""
+    """The part of the decisions that took `branch`."""
     whole = sum(branches.values())
     return branches.get(branch, 0) / whole if whole else 0.0

@@ -28,8 +28,8 @@ AGAIN: Final = 32
 
 
 class Learner:
-    """Knows nothing at first, but what it is told to `recall`. crowd: who counts the instances that
-    are at work; None: none slows another down."""
+    """Knows nothing at first, but what it is told to `recall`. crowd: counts the instances that are
+    at work; None: none slows another down."""
 
     def __init__(self, crowd: AtWork | None = None) -> None:
         self.lessons = NO_LESSONS
@@ -40,36 +40,36 @@ class Learner:
         self._next = float("-inf")
 
     def observer(self, engine: str, budget: int | None, names: Sequence[str] = ()) -> Observer:
-        """Who is to be told what happens at an engine. budget: prompt tokens of one step of an LLM
-        (None: it is none). names: of its instances, by what they are."""
+        """The observer that is to be told what happens at an engine. budget: prompt tokens of one
+        step of an LLM (None: it is none). names: of its instances, by what they are."""
         habits = self.habits
-        found: Observer = (
+        observer: Observer = (
             BatchTimes(habits, self._crowd, names)
             if budget is None
             else CallTimes(habits, budget, self._crowd, names)
         )
-        if (known := self._recalled.get(engine)) is not None:
-            found.recall(known)
-        self._engines[engine] = found
-        return found
+        if (recalled := self._recalled.get(engine)) is not None:
+            observer.recall(recalled)
+        self._engines[engine] = observer
+        return observer
 
-    def recall(self, known: Lessons) -> None:
-        """Know this, too, from an earlier time, until there is more to go by."""
+    def recall(self, lessons: Lessons) -> None:
+        """Take over the lessons of an earlier time. They hold until there is more to go by."""
         before = self.lessons
         self.lessons = Lessons(
-            max(before.epoch, known.epoch) + 1,
-            {**before.engines, **known.engines},
-            {**before.habits, **known.habits},
+            max(before.epoch, lessons.epoch) + 1,
+            {**before.engines, **lessons.engines},
+            {**before.habits, **lessons.habits},
         )
-        self.habits.recall(known.habits)
-        self._recalled |= known.engines
-        for name, times in known.engines.items():
+        self.habits.recall(lessons.habits)
+        self._recalled |= lessons.engines
+        for name, times in lessons.engines.items():
             if name in self._engines:
                 self._engines[name].recall(times)
 
     def publish(self, now: float) -> bool:
         """Begin an epoch if it is time and something has moved; whether one began. Times of single
-        instances are no matter of plans: they hold as soon as they are known."""
+        instances begin none: no plan depends on them, and they hold at once."""
         if now < self._next:
             return False
         self._next = now + EPOCH_S
@@ -88,8 +88,8 @@ class Learner:
             if apart:
                 self.lessons = replace(self.lessons, engines=engines)
             return False
-        told = self.lessons.habits if habits is None else habits
-        self.lessons = Lessons(self.lessons.epoch + 1, engines, told)
+        current_habits = self.lessons.habits if habits is None else habits
+        self.lessons = Lessons(self.lessons.epoch + 1, engines, current_habits)
         return True
 
     def snapshot(self) -> Lessons:
@@ -119,8 +119,8 @@ class Learner:
 
 
 class LearnedProfiles(Sequence[EngineProfile]):
-    """Of each instance of an engine, as it is known now. profile: what is known without lessons.
-    names: of the instances. Those that are alike have the very same times."""
+    """The profile of each instance of an engine, as it is known now. profile: what is known without
+    lessons. names: of the instances. Those that are alike have the very same times."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class LearnedProfiles(Sequence[EngineProfile]):
 
     @property
     def version(self) -> int:
-        """Another one whenever a profile is another."""
+        """A number that changes whenever a profile does."""
         self._renew()
         return self._version
 
@@ -169,20 +169,20 @@ class LearnedProfiles(Sequence[EngineProfile]):
         if before is None or replace(before, instances={}) != replace(times, instances={}):
             self._whole = times.over(self._profile)
         self._now = [self._whole.of(k) for k in range(len(self._now))]
-        known = [times.instances.get(name) for name in self._names]
-        if not any(known):
+        slownesses = [times.instances.get(name) for name in self._names]
+        if not any(slownesses):
             return
         # An engine's times are rough at first, and then all instances seem to be slow alike: one
         # of which nothing is known yet is as slow as those of which something is.
-        usual = median(own.factor for own in known if own is not None)
-        factors = [usual if own is None else own.factor for own in known]
+        usual = median(own.factor for own in slownesses if own is not None)
+        factors = [usual if own is None else own.factor for own in slownesses]
         if unlike(factors):
-            declared = [one.timed for one in self._profile.pool] or [False] * len(known)
+            declared = [one.timed for one in self._profile.pool] or [False] * len(slownesses)
             mean = replace(self._whole, pool=())
             self._now = [
                 profile if own is None and says else mean.slowed(factor, profile)
                 for profile, own, says, factor in zip(
-                    self._now, known, declared, factors, strict=True
+                    self._now, slownesses, declared, factors, strict=True
                 )
             ]
 
@@ -207,16 +207,16 @@ def _moved_apart(before: EngineTimes, now: EngineTimes) -> bool:
 
 
 def figures(times: EngineTimes) -> Mapping[str, float]:
-    """What one reads from them, in seconds: a small and a large batch of each op, a step of one and
-    of 16 sequences, a short and a long prompt."""
+    """The figures by which times are compared, in seconds: a small and a large batch of each op, a
+    step of one and of 16 sequences, a short and a long prompt."""
     if times.step is not None:
         return _of_steps(times.step)
-    found = {}
+    seconds = {}
     for op, cost in times.costs.items():
         size = cost.item_tokens
         for items in (1, 16):
-            found[f"{op.value}, {items}"] = cost.seconds(items, items * size)
-    return found
+            seconds[f"{op.value}, {items}"] = cost.seconds(items, items * size)
+    return seconds
 
 
 def _of_steps(step: StepTime) -> Mapping[str, float]:

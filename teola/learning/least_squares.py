@@ -85,7 +85,7 @@ class LeastSquares:
 
     @property
     def _usual(self) -> float:
-        """An error that is held to be usual."""
+        """The error that counts as usual."""
         return max(USUAL, self._error)
 
     def _expected(self, quantities: Sequence[float]) -> float:
@@ -117,16 +117,16 @@ class LeastSquares:
         if self._solved is not None and self._at == self.count:
             return self._solved
         free = [j for j in range(self.terms) if self._normal[j][j] > 0]
-        found = [0.0] * self.terms
+        coefficients = [0.0] * self.terms
         while free:
             values = self._solution(free)
             worst = min(range(len(free)), key=lambda n: values[n])
             if values[worst] >= 0:
                 for j, value in zip(free, values, strict=True):
-                    found[j] = value
+                    coefficients[j] = value
                 break
             del free[worst]
-        self._solved, self._at = tuple(found), self.count
+        self._solved, self._at = tuple(coefficients), self.count
         return self._solved
 
     def _solution(self, free: Sequence[int]) -> list[float]:

@@ -16,8 +16,8 @@ FORMAT_VERSION: Final = 1
 
 
 class Slowness(NamedTuple):
-    """Of one instance: so many times as long as its engine on average it takes. seen: calls
-    (batches) that ended there."""
+    """How slow one instance is. factor: its times as a multiple of its engine's on average. seen:
+    calls (batches) that ended there."""
 
     factor: float
     seen: int
@@ -45,7 +45,9 @@ class EngineTimes:
         """`profile` with these times instead of its own, also of instances in its pool that have
         none of their own: what was observed is their mean."""
         source = f"learned from {self.seen} {'calls' if self.step else 'batches'}"
-        pool = tuple(one if one.timed else self.over(one) for one in profile.pool)
+        pool = tuple(
+            instance if instance.timed else self.over(instance) for instance in profile.pool
+        )
         if self.step is not None:
             crowding = self.crowding
             return replace(profile, step=self.step, pool=pool, crowding=crowding, source=source)
@@ -112,7 +114,7 @@ def _written(times: EngineTimes) -> dict[str, Any]:
         "seen": times.seen,
         "varied": sorted(op.value for op in times.varied),
         "crowding": times.crowding,
-        "instances": {name: one._asdict() for name, one in times.instances.items()},
+        "instances": {name: slowness._asdict() for name, slowness in times.instances.items()},
     }
 
 
@@ -124,7 +126,8 @@ def _read(data: Mapping[str, Any]) -> EngineTimes:
         varied=frozenset(map(Op, data["varied"])),
         crowding=_sound({"crowding": data.get("crowding", 0.0)})["crowding"],
         instances={
-            name: Slowness(**_sound(one)) for name, one in data.get("instances", {}).items()
+            name: Slowness(**_sound(slowness))
+            for name, slowness in data.get("instances", {}).items()
         },
     )
 
@@ -138,7 +141,7 @@ def _habit(data: Mapping[str, Any]) -> Habit:
 
 
 def _sound(figures: Mapping[str, Any]) -> Mapping[str, Any]:
-    """These, all of which are finite and not negative. Raises ValueError."""
+    """The figures, checked to be finite and not negative. Raises ValueError."""
     for name, value in figures.items():
         if isinstance(value, Mapping):
             _sound(value)

@@ -9,7 +9,7 @@ from teola.policies.work import Slice, Work
 
 
 class Observer:
-    """Learns nothing. Whoever does needs only some of these."""
+    """An observer that learns nothing. Others override what they need."""
 
     def sent(self, i: int, batch: int, slices: Sequence[Slice], now: float) -> None:
         """A batch (calls) went to instance `i`."""
@@ -38,8 +38,8 @@ class Observer:
         """What is known by now (None: too little)."""
         return None
 
-    def recall(self, known: EngineTimes) -> None:
-        """This was known at an earlier time."""
+    def recall(self, times: EngineTimes) -> None:
+        """Take over what was known at an earlier time."""
 
     def instances(self) -> Mapping[str, Slowness]:
         """How slow single instances are, as far as that is known by now, by name."""

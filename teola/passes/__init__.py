@@ -78,7 +78,7 @@ def pipeline() -> PassSequence:
             yield from around(other)
 
     last = beside[None, None]
-    return tuple(found for step in (*_BUILT_IN, *last) for found in around(step))
+    return tuple(placed for step in (*_BUILT_IN, *last) for placed in around(step))
 
 
 def available() -> Sequence[str]:

@@ -39,7 +39,7 @@ class Expense:
     cost: float | None = 0.0
 
     def plus(self, other: Expense, times: float = 1.0) -> Expense:
-        """Both, the other one so many times."""
+        """The sum of both, the other one `times` times."""
         unknown = self.cost is None or (other.cost is None and times)
         return Expense(
             self.prompt + other.prompt * times,
@@ -72,22 +72,22 @@ class Expenses(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""
-        return {name: one.to_json() for name, one in self._asdict().items()}
+        return {name: expense.to_json() for name, expense in self._asdict().items()}
 
 
 def expenses(graph: Graph, profile: Profile, price_of: PriceOf) -> Expenses:
-    """Of a graph, with the parts that it is expected to grow. profile: with habits."""
-    found = Expenses(NOTHING, NOTHING, NOTHING)
+    """Expenses of a graph, with the parts that it is expected to grow. profile: with habits."""
+    total = Expenses(NOTHING, NOTHING, NOTHING)
     for p in graph.primitives:
-        one = _primitive(graph, p, profile, price_of)
-        if one is None:
+        own = _primitive(graph, p, profile, price_of)
+        if own is None:
             continue
-        found = Expenses(
-            found.low if p.guards else found.low.plus(one.low),
-            found.expected.plus(one.expected) if expected(graph, p, profile) else found.expected,
-            found.high.plus(one.high),
+        total = Expenses(
+            total.low if p.guards else total.low.plus(own.low),
+            total.expected.plus(own.expected) if expected(graph, p, profile) else total.expected,
+            total.high.plus(own.high),
         )
-    return found
+    return total
 
 
 def _primitive(graph: Graph, p: Primitive, profile: Profile, price_of: PriceOf) -> Expenses | None:
@@ -102,10 +102,10 @@ def _primitive(graph: Graph, p: Primitive, profile: Profile, price_of: PriceOf) 
             kept = habit.cached
         cached = min(kept, prompt)
         calls = float(p.op in GROUP_HEADS)
-        one = _priced(p, price_of, prompt, cached, 0.0, calls)
+        expense = _priced(p, price_of, prompt, cached, 0.0, calls)
         if habit.calls:
-            return Expenses(one, one, one)
-        return Expenses(one, one, _priced(p, price_of, prompt, 0.0, 0.0, calls))
+            return Expenses(expense, expense, expense)
+        return Expenses(expense, expense, _priced(p, price_of, prompt, 0.0, 0.0, calls))
     if p.op in DECODES:
         assert isinstance(p.params, DecodeParams)
         planned = planned_output(p)
@@ -113,8 +113,8 @@ def _primitive(graph: Graph, p: Primitive, profile: Profile, price_of: PriceOf) 
         if (habit.output, habit.output_p90) == (1.0, 1.0):
             long = p.params.max_tokens
         short = max(min(1.0, usual), 2 * usual - long)
-        made = (_priced(p, price_of, 0.0, 0.0, n, 0.0) for n in (short, usual, long))
-        return Expenses(*made)
+        estimates = (_priced(p, price_of, 0.0, 0.0, n, 0.0) for n in (short, usual, long))
+        return Expenses(*estimates)
     return None
 
 
@@ -136,7 +136,7 @@ def _grown(
     profile: Profile,
     price_of: PriceOf,
 ) -> Expenses:
-    """All parts of a primitive that grows."""
+    """Expenses of all parts of a primitive that grows."""
     repeated = params.grower.repeated
     body = params.grower.bodies[repeated.body].planned(graph.name)
     part = expenses(body, profile, price_of)
@@ -160,7 +160,7 @@ def _times(p: Primitive, params: GrowParams, habit: Habit) -> tuple[float, float
 
 
 def _quantile(habit: Habit, share: float) -> float:
-    """So many turns have `share` of the runs at most."""
+    """How many turns `share` of the runs have at most."""
     runs = habit.turns[0]
     longer = (k for k in range(1, len(habit.turns)) if habit.turns[k] < runs * (1 - share))
     return float(next(longer, len(habit.turns)) - 1)

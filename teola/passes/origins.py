@@ -10,11 +10,11 @@ def origins(before: Graph, after: Graph) -> dict[str, str]:
 
     What joins the pieces of a primitive comes from that primitive.
     """
-    found: dict[str, str] = {}
+    origin_of: dict[str, str] = {}
     for id in after.order:
         p = after[id]
-        joined = [found[ref.producer] for ref in p.refs() if ref.producer in found]
+        joined = [origin_of[ref.producer] for ref in p.refs() if ref.producer in origin_of]
         origin = id if id in before else p.origin or next(iter(joined), "")
         if origin in before:
-            found[id] = origin
-    return found
+            origin_of[id] = origin
+    return origin_of

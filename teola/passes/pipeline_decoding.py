@@ -69,27 +69,27 @@ def _considered(graph: Graph, p: Primitive, profile: Profile) -> tuple[str, Grap
         return "its output is one piece, not a list declared splittable", None
     if count < 2:
         return "one item leaves nothing to pipeline", None
-    found = _followers(graph, p, count)
-    if not (found.cut or found.single):
+    followers = _followers(graph, p, count)
+    if not (followers.cut or followers.single):
         return "nothing downstream takes single items", None
-    size, after = _best(graph, p, found, profile)
+    size, after = _best(graph, p, followers, profile)
     if after is None:
         return "by the profile its items would cost more batches than they save time", None
-    readers = ", ".join([*found.cut, *found.single])
+    readers = ", ".join([*followers.cut, *followers.single])
     how = "one by one" if size == 1 else f"{size} at a time"
     return f"{count} items go on {how} to {readers}", after
 
 
 def _best(
-    graph: Graph, p: Primitive, found: _Followers, profile: Profile
+    graph: Graph, p: Primitive, followers: _Followers, profile: Profile
 ) -> tuple[int, Graph | None]:
     """How many items go on at a time, and the graph then; None if it is best as it is."""
     assert isinstance(p.params, DecodeParams)
     assert p.params.items is not None
     best: tuple[int, Graph | None] = (0, None)
     least, size = _cost(graph, profile) + SAME_S, 1
-    while size < p.params.items and (size == 1 or found.cut):
-        after = _Pieces(graph, p, found, size).apply()
+    while size < p.params.items and (size == 1 or followers.cut):
+        after = _Pieces(graph, p, followers, size).apply()
         cost = _cost(after, profile)
         if cost < least:
             best, least = (size, after), cost - SAME_S
@@ -125,7 +125,7 @@ def _concatenates(q: Primitive) -> bool:
 
 
 def _aligned(graph: Graph, root: str, items: int) -> list[str]:
-    """What is cut along the list of `root`, and reads no other."""
+    """Primitives that are cut along the list of `root`, and read no other list."""
     inside = {root}
     for id in aligned_successors(graph, [root], items)[1:]:  # in topological order
         if all(ref.producer in inside for _, ref in graph[id].item_refs()):
@@ -136,10 +136,10 @@ def _aligned(graph: Graph, root: str, items: int) -> list[str]:
 class _Pieces:
     """The graph in which `size` items at a time go on."""
 
-    def __init__(self, graph: Graph, p: Primitive, found: _Followers, size: int) -> None:
+    def __init__(self, graph: Graph, p: Primitive, followers: _Followers, size: int) -> None:
         assert isinstance(p.params, DecodeParams)
         assert p.params.items is not None
-        self.graph, self.p, self.found = graph, p, found
+        self.graph, self.p, self.followers = graph, p, followers
         self.partials = _partials(p, p.params, p.params.items)
         firsts = range(0, p.params.items, size)
         groups = [self.partials[at : at + size] for at in firsts]
@@ -159,9 +159,9 @@ class _Pieces:
         """The graph with the partial decodings and all that follows them in pieces."""
         pieces = {self.p.id: [*self.partials, *self.joins]}
         graph = Cut(
-            self.graph, self.found.members, self.sizes, lambda _, i: self.refs[i], pieces
+            self.graph, self.followers.members, self.sizes, lambda _, i: self.refs[i], pieces
         ).apply()
-        for id, chain in self.found.gathered.items():
+        for id, chain in self.followers.gathered.items():
             graph = self._through(graph, self.graph[id], chain)
         return graph
 
@@ -173,16 +173,16 @@ class _Pieces:
         before, behind = parts[:at], parts[at + 1 :]
         others = graph[chain[0]].items - sum(self.sizes)
         first = min(len(before), others) if behind else others
-        refs, sizes, made = list(self.refs), list(self.sizes), []
+        refs, sizes, gathers = list(self.refs), list(self.sizes), []
         if before:
-            made.append(_gather(gather, f"{gather.id}.before", before))
-            refs.insert(0, Ref(made[-1].id, "out"))
+            gathers.append(_gather(gather, f"{gather.id}.before", before))
+            refs.insert(0, Ref(gathers[-1].id, "out"))
             sizes.insert(0, first)
         if behind:
-            made.append(_gather(gather, f"{gather.id}.behind", behind))
-            refs.append(Ref(made[-1].id, "out"))
+            gathers.append(_gather(gather, f"{gather.id}.behind", behind))
+            refs.append(Ref(gathers[-1].id, "out"))
             sizes.append(others - first if before else others)
-        graph = Graph(graph.name, [*graph.primitives, *made], graph.outputs, graph.inputs)
+        graph = Graph(graph.name, [*graph.primitives, *gathers], graph.outputs, graph.inputs)
         return Cut(graph, chain, sizes, lambda _, i: refs[i]).apply()
 
 

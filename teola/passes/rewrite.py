@@ -74,16 +74,16 @@ def aligned_successors(graph: Graph, roots: Iterable[str], items: int) -> list[s
     Every list a successor is cut along must come from a root or another successor, or from a
     source outside the cut that is declared to be aligned with them (equal planned length).
     """
-    found: dict[str, None] = dict.fromkeys(roots)
+    successors: dict[str, None] = dict.fromkeys(roots)
     for id in graph.order:
         primitive = graph[id]
-        if id in found or not primitive.batchable or primitive.items != items:
+        if id in successors or not primitive.batchable or primitive.items != items:
             continue
         refs = [ref for _, ref in primitive.item_refs()]
-        inside = [ref for ref in refs if ref.producer in found]
+        inside = [ref for ref in refs if ref.producer in successors]
         if inside and all(ref.items is None for ref in inside):
-            found[id] = None
-    return list(found)
+            successors[id] = None
+    return list(successors)
 
 
 class Cut:
@@ -208,8 +208,8 @@ class Cut:
 
 
 def _within(ref: Ref, pieces: Sequence[Primitive]) -> Ref | None:
-    """The same items, of the piece that has them all; None if none has. The last piece has whatever
-    is left."""
+    """The same items as a Ref to the piece that has them all; None if none has. The last piece has
+    whatever is left."""
     if ref.items is None:
         return None
     (lo, hi), start = ref.items, 0

@@ -76,9 +76,9 @@ class _Ahead:
     def __init__(self, graph: Graph, profile: Profile) -> None:
         self.graph, self.profile = graph, profile
         self._known: dict[str, list[tuple[tuple[Part, ...], frozenset[Guard]]]] = {}
-        made = [p for p in graph.primitives if p.op is Op.PARTIAL_PREFILLING]
-        for origin in dict.fromkeys(p.origin for p in made):
-            pieces = [p for p in made if p.origin == origin]
+        partials = [p for p in graph.primitives if p.op is Op.PARTIAL_PREFILLING]
+        for origin in dict.fromkeys(p.origin for p in partials):
+            pieces = [p for p in partials if p.origin == origin]
             self.add(pieces[0].engine, pieces)
 
     def add(self, engine: str, pieces: Sequence[Primitive]) -> None:
@@ -101,8 +101,10 @@ class _Ahead:
         return max(shared, default=0) // engine.block_tokens * engine.block_tokens
 
 
-def _common(one: Sequence[Part], other: Sequence[Part]) -> list[Part]:
-    return [a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))]
+def _common(first: Sequence[Part], other: Sequence[Part]) -> list[Part]:
+    return [
+        a for a, b in takewhile(lambda pair: pair[0] == pair[1], zip(first, other, strict=False))
+    ]
 
 
 def _parts(p: Primitive) -> tuple[Part, ...]:
@@ -114,7 +116,7 @@ def _parts(p: Primitive) -> tuple[Part, ...]:
 def _considered(
     graph: Graph, p: Primitive, profile: Profile, ends_s: Mapping[str, float], ahead: _Ahead
 ) -> tuple[str, PromptPieces]:
-    """Why its prompt stays whole, or the pieces that it is worth to be cut into."""
+    """Why its prompt stays whole, or the pieces into which it is worth cutting it."""
     engine = profile.engine(p.engine)
     if not engine.prefix_reuse:
         return f"engine {p.engine!r} gains nothing from a prefix computed ahead", []
@@ -157,7 +159,7 @@ def _with(graph: Graph, chosen: Mapping[str, PromptPieces]) -> Graph:
 
 
 def _least_tokens(engine: EngineProfile) -> int:
-    """From how many tokens on a piece is worth a prefill: at least one KV block."""
+    """From how many tokens on a piece is worth a prefill: one KV block at least."""
     if not engine.timed:
         return max(engine.block_tokens, UNTIMED_TOKENS)
     cost = engine.cost(Op.PREFILLING)
@@ -170,10 +172,10 @@ def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> PromptPieces:
     """The prompt's parts, cut where the wait grows; pieces below `least` tokens, not counting the
     first `kept` ones of the prompt, join the next."""
     prompt = _parts(p)
-    known = _closure(graph, (order.producer for order in p.after))
+    waited = _closure(graph, (order.producer for order in p.after))
     guards = _closure(graph, (guard.condition for guard in p.guards))
     if not expected(graph, p):
-        known |= guards
+        waited |= guards
     pieces: list[list[Part]] = [[]]
     last = len(prompt) - 1
     for i, part in enumerate(prompt):
@@ -181,22 +183,22 @@ def _pieces(graph: Graph, p: Primitive, least: int, kept: int) -> PromptPieces:
         waits = _closure(graph, (ref.producer,)) if isinstance(ref, Ref) else frozenset()
         if i == last:
             waits |= guards
-        if not waits <= known:
-            known |= waits
+        if not waits <= waited:
+            waited |= waits
             pieces.append([])
         pieces[-1].append(part)
     return _join_small(graph, pieces, least, kept)
 
 
 def _join_small(graph: Graph, pieces: list[list[Part]], least: int, kept: int) -> PromptPieces:
-    found: list[tuple[Part, ...]] = []
-    held: list[Part] = []
+    joined: list[tuple[Part, ...]] = []
+    pending: list[Part] = []
     for piece in pieces[:-1]:
-        held += piece
-        if _tokens(graph, held) - kept >= least:
-            found.append(tuple(held))
-            held, kept = [], 0
-    return [*found, tuple(held + pieces[-1])]
+        pending += piece
+        if _tokens(graph, pending) - kept >= least:
+            joined.append(tuple(pending))
+            pending, kept = [], 0
+    return [*joined, tuple(pending + pieces[-1])]
 
 
 def _tokens(graph: Graph, parts: Iterable[Part]) -> int:
@@ -214,7 +216,7 @@ def _pays(
     """Whether the call is prefilled no later in pieces than whole, by the profile's times."""
     engine = profile.engine(p.engine)
     hop = profile.dispatch_s
-    known = max((ends_s[order.producer] for order in p.after), default=0.0)
+    ordered_s = max((ends_s[order.producer] for order in p.after), default=0.0)
     whole = max((ends_s[parent] for parent in graph.parents[p.id]), default=0.0)
     whole += hop + engine.seconds(p.op, 1, _tokens(graph, chain(*pieces)) - kept)
     done = 0.0
@@ -224,27 +226,27 @@ def _pays(
         waits = [ends_s[ref.producer] for ref in refs if ref.producer != QUERY]
         waits += [ends_s[guard.condition] for guard in p.guards] if last else []
         tokens = _tokens(graph, piece) - (0 if i else kept)
-        done = max([done, known, *waits]) + hop + engine.seconds(p.op, 1, tokens)
+        done = max([done, ordered_s, *waits]) + hop + engine.seconds(p.op, 1, tokens)
     return done <= whole
 
 
 def _closure(graph: Graph, producers: object) -> frozenset[str]:
-    found: frozenset[str] = frozenset()
+    closure: frozenset[str] = frozenset()
     for producer in producers:  # type: ignore[attr-defined]
         if producer != QUERY:
-            found |= graph.ancestors[producer] | {producer}
-    return found
+            closure |= graph.ancestors[producer] | {producer}
+    return closure
 
 
 def _split(graph: Graph, p: Primitive, pieces: PromptPieces) -> list[Primitive]:
-    made: list[Primitive] = []
+    primitives: list[Primitive] = []
     guessed: dict[Guard, None] = {} if expected(graph, p) else dict.fromkeys(p.guards)
     for i, piece in enumerate(pieces):
         final = i == len(pieces) - 1
         if expected(graph, p):
             guessed |= dict.fromkeys(_guessed(graph, piece))
-        before = ((("sequence", Ref(made[-1].id, "sequence")),)) if made else ()
-        made.append(
+        before = ((("sequence", Ref(primitives[-1].id, "sequence")),)) if primitives else ()
+        primitives.append(
             replace(
                 p,
                 id=p.id if final else f"{p.id}.ahead{i + 1}",
@@ -255,11 +257,12 @@ def _split(graph: Graph, p: Primitive, pieces: PromptPieces) -> list[Primitive]:
                 origin=p.origin or p.id,
             )
         )
-    return made
+    return primitives
 
 
 def _guessed(graph: Graph, piece: tuple[Part, ...]) -> list[Guard]:
-    """Speculative guards of what the piece reads: standing there too, it need not wait for them."""
+    """Speculative guards of the primitives that the piece reads. Under the same guards it need not
+    wait for their conditions."""
     refs = [part.content for part in piece if isinstance(part.content, Ref)]
     producers = [graph[ref.producer] for ref in refs if ref.producer != QUERY]
     return [guard for q in producers for guard in q.guards if guard.speculative]

@@ -58,16 +58,17 @@ def _united(graph: Graph, hits: Ref) -> tuple[Ref, ...]:
     union = graph[hits.producer]
     if union.params != AggregateParams(Aggregation.UNION):
         return ()
-    found: list[Ref] = []
+    lists: list[Ref] = []
     for ref in union.refs():
         inner = graph.by_id.get(ref.producer, union)
         whole = ref.items is None and inner.guards == union.guards
-        found += (whole and _united(graph, ref)) or [ref]
-    return tuple(found)
+        lists += (whole and _united(graph, ref)) or [ref]
+    return tuple(lists)
 
 
 def _in_time(graph: Graph, lists: Sequence[Ref], ends_s: Mapping[str, float]) -> list[int]:
-    """The lists by when they come; where that is not known, by how much comes before them."""
+    """The lists in the order in which they come; where that is not known, by how much comes before
+    them."""
 
     def when(k: int) -> tuple[float, int]:
         producer = lists[k].producer
@@ -88,8 +89,8 @@ def _refusal(
         return "its hits come all at once"
     if p.optional:
         return "it is optional: its scores are there for all hits or for none"
-    given = any(ref.producer == p.id for ref in graph.outputs.values())
-    if given or not all(_picks(q, p) for q in graph.consumers(p.id)):
+    is_output = any(ref.producer == p.id for ref in graph.outputs.values())
+    if is_output or not all(_picks(q, p) for q in graph.consumers(p.id)):
         return "its scores are read by more than the choice of the best"
     if not _pays(graph, p, lists, profile, ends_s):
         return "by the profile its pieces would be done no sooner"
@@ -128,26 +129,26 @@ def _sizes(p: Primitive, count: int) -> list[int]:
 
 def _split(graph: Graph, p: Primitive, lists: Sequence[Ref], come: Sequence[int]) -> Graph:
     """come: the lists in the order in which they are scored."""
-    made: list[Primitive] = []
+    added: list[Primitive] = []
     fresh: list[Ref] = []
     for i, items in enumerate(_sizes(p, len(lists))):
-        known = [lists[k] for k in come[: i + 1]]
-        new = _gather(p, f"new.{i + 1}", known, Aggregation.NEW)
+        so_far = [lists[k] for k in come[: i + 1]]
+        new = _gather(p, f"new.{i + 1}", so_far, Aggregation.NEW)
         fresh.append(Ref(new.id, "out"))
         inputs = tuple((name, fresh[-1] if name == "hits" else v) for name, v in p.inputs)
-        made += [new, replace(p, id=f"{p.id}.{i + 1}", inputs=inputs, items=items, origin=p.id)]
-    pieces = [Ref(q.id, "scores") for q in made if q.op is Op.RERANKING]
+        added += [new, replace(p, id=f"{p.id}.{i + 1}", inputs=inputs, items=items, origin=p.id)]
+    pieces = [Ref(q.id, "scores") for q in added if q.op is Op.RERANKING]
     places = [come.index(k) for k in range(len(lists))]  # what ties is told apart by the union
     scores = _gather(p, "scores", [pieces[i] for i in places], Aggregation.CONCAT)
     scored = _gather(p, "scored", [fresh[i] for i in places], Aggregation.CONCAT)
     primitives: list[Primitive] = []
     for q in graph.primitives:
         if q.id == p.id:
-            primitives += [*made, scores, scored]
+            primitives += [*added, scores, scored]
             continue
         if any(ref.producer == p.id for ref in q.refs()):
-            found = {"scores": Ref(scores.id, "out"), "scored": Ref(scored.id, "out")}
-            q = replace(q, inputs=tuple({**dict(q.inputs), **found}.items()))
+            score_inputs = {"scores": Ref(scores.id, "out"), "scored": Ref(scored.id, "out")}
+            q = replace(q, inputs=tuple({**dict(q.inputs), **score_inputs}.items()))
         primitives.append(q)
     return Graph(graph.name, primitives, graph.outputs, graph.inputs)
 

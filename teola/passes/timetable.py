@@ -42,12 +42,12 @@ class Timetable:
     @property
     def path(self) -> list[str]:
         """What the length is made of, first to last."""
-        found: list[str] = []
+        path: list[str] = []
         id = self.last
         while id is not None:
-            found.append(id)
+            path.append(id)
             id = self.after[id]
-        return found[::-1]
+        return path[::-1]
 
 
 def timetable(graph: Graph, profile: Profile, *, backwards: bool = False) -> Timetable:
@@ -100,8 +100,8 @@ class _Scheduling:
                 _, place, id = heappop(self._events)
                 if not id:  # only the time has come for what could wait
                     continue
-                if (due := self._due.get(id, now)) > now:  # it was stopped for a while
-                    heappush(self._events, (due, place, id))
+                if (resumes_s := self._due.get(id, now)) > now:  # it was stopped for a while
+                    heappush(self._events, (resumes_s, place, id))
                 else:
                     self._finish(id, now)
             self._dispatch(now)
@@ -122,7 +122,7 @@ class _Scheduling:
                 self._arrive(follower, now, id)
 
     def _arrive(self, id: str, now: float, after: str | None) -> None:
-        """All that `id` waits for has ended, `after` as the last."""
+        """All that `id` waits for has ended; `after` was the last of it."""
         self.after[id] = after
         p = self.graph[id]
         if p.op in CONTROL or p.op in DECODES:
@@ -176,14 +176,15 @@ class _Scheduling:
         return free[0] if free else None
 
     def _part(self, engine: str, lane: Op, ready: int, now: float) -> int:
-        """How many of them one instance takes: prefills are shared evenly by those without work."""
+        """How many of `ready` one instance takes: prefills are shared evenly by the instances
+        without work."""
         if lane is not Op.PREFILLING:
             return ready
         idle = sum(i.free_s <= now and not i.decoding for i in self._instances[engine])
         return -(-ready // max(1, idle))
 
     def _batch(self, ready: list[tuple[float, int, str]], most: int) -> list[str]:
-        """The most urgent, and what has room beside it, but at most so many."""
+        """The most urgent primitive and what has room beside it, `most` at most."""
         first = heappop(ready)[2]
         batch, p = [first], self.graph[first]
         room = self.profile.engine(p.engine).max_batch - self._weight(p)

@@ -72,8 +72,8 @@ def _check_effects(after: Graph, p: Primitive, pieces: list[Primitive]) -> None:
 
 
 def _check_stores(before: Graph, after: Graph, parts: Mapping[str, list[Primitive]]) -> None:
-    """Whatever edges order a read and a write of one store in the p-graph, in the e-graph some
-    must, too: what a search finds depends on it."""
+    """Raise GraphError where the p-graph orders a read and a write of one store and the e-graph
+    does not: what a search finds depends on that order."""
     reads = [p for p in before.primitives if p.op in STORE_READS]
     writes = [p for p in before.primitives if p.op in EFFECTS]
     for p, q in chain(product(reads, writes), product(writes, reads)):

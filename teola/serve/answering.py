@@ -36,11 +36,11 @@ def answer_router(service: Service) -> APIRouter:
         """Answer what the query waits for: the first answer to a question counts."""
         whose, board = tenant(request), service.board
         raw = await request.body()
-        told = await parsed(raw) if raw else {}
+        value = await parsed(raw) if raw else {}
         entry = board.find(id, whose)
         if entry is None and await service.kept(id, request) is None:
             raise NotFound(f"no query {id!r} here")
-        body = checked(AnswerRequest, told)
+        body = checked(AnswerRequest, value)
         if entry is not None and entry.result is not None:
             raise Answered(f"query {id} waits for no answer (any more)")
         await board.desk.answer(id, whose, body.ask, body.answer)

@@ -72,13 +72,13 @@ class Service:
     intake: Intake = field(default_factory=Intake)
 
     def app(self, name: str) -> App:
-        """Raises NotFound."""
+        """The application of this name. Raises NotFound."""
         if name not in self.apps:
             raise NotFound(str(UnknownName("application", name, self.apps)))
         return self.apps[name]
 
     def entry(self, id: str, request: Request) -> Entry:
-        """A query of whoever asks. Raises NotFound."""
+        """The query of this id, if it is the asking tenant's. Raises NotFound."""
         entry = self.board.find(id, tenant(request))
         if entry is None:
             raise NotFound(
@@ -88,7 +88,7 @@ class Service:
         return entry
 
     async def kept(self, id: str, request: Request) -> Kept | None:
-        """One of them that only the journal knows. Raises JournalLost."""
+        """A query that only the journal knows. Raises JournalLost."""
         if self.background is None:
             return None
         return await self.background.find(id, tenant(request))
@@ -96,8 +96,8 @@ class Service:
 
 def tenant(request: Request) -> str:
     """The tenant with whose key the request came."""
-    found: str = request.scope["tenant"]
-    return found
+    name: str = request.scope["tenant"]
+    return name
 
 
 def router(service: Service) -> APIRouter:
@@ -129,19 +129,19 @@ async def ask(service: Service, app: str, request: Request) -> Response:
     chosen, upload = service.app(app), Upload()
     service.board.check(chosen, announced(request), tenant(request))
     try:
-        wanted = await asked(request, chosen, upload, service.intake)
-        await check_schemas(wanted.overrides)
-        if wanted.mode == "background" and service.background is not None:
-            return await service.background.accept(request, app, chosen, wanted, upload)
-        spec, how = paid_by(request, wanted.ask(tenant(request))), wanted.mode
+        query = await asked(request, chosen, upload, service.intake)
+        await check_schemas(query.overrides)
+        if query.mode == "background" and service.background is not None:
+            return await service.background.accept(request, app, chosen, query, upload)
+        spec, how = paid_by(request, query.ask(tenant(request))), query.mode
         entry = service.board.start(chosen, spec, mode=how, cleanup=upload.remove)
     except BaseException:
         upload.remove()
         raise
     headers = {"x-query-id": entry.id}
-    if wanted.mode == "stream":
+    if query.mode == "stream":
         return EventStream(Events(entry, numbered), owned=entry, headers=headers)
-    if wanted.mode == "background":
+    if query.mode == "background":
         where = {**headers, "location": f"/v1/queries/{entry.id}"}
         return JSONResponse(entry.summary(), 202, headers=where)
     result = await result_for(entry, request.receive)
@@ -158,8 +158,8 @@ async def ask(service: Service, app: str, request: Request) -> Response:
 
 def announced(request: Request) -> int:
     """Bytes of the body, as its head says (0 if it does not)."""
-    told = request.headers.get("content-length", "0")
-    return int(told) if told.isdecimal() and len(told) < 16 else 0
+    length = request.headers.get("content-length", "0")
+    return int(length) if length.isdecimal() and len(length) < 16 else 0
 
 
 def _query_routes(routes: APIRouter, service: Service) -> None:
@@ -176,17 +176,17 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
         limit: Annotated[int, Query(ge=1, le=500)] = 100,
     ) -> dict[str, Any]:
         """Queries that run and the last that ended, the newest first."""
-        found = [listed(entry) for entry in service.board.all(tenant(request))]
+        entries = [listed(entry) for entry in service.board.all(tenant(request))]
         if service.background is not None:
-            ids = [one["query_id"] for one in found]
-            found += await service.background.all(tenant(request), app, state, limit, ids)
-            found.sort(key=lambda one: one["created"], reverse=True)
-        wanted = [
-            one
-            for one in found
-            if (app is None or one["app"] == app) and (state is None or one["state"] == state)
+            ids = [entry["query_id"] for entry in entries]
+            entries += await service.background.all(tenant(request), app, state, limit, ids)
+            entries.sort(key=lambda entry: entry["created"], reverse=True)
+        matching = [
+            entry
+            for entry in entries
+            if (app is None or entry["app"] == app) and (state is None or entry["state"] == state)
         ]
-        return {"queries": wanted[:limit]}
+        return {"queries": matching[:limit]}
 
     @routes.get("/queries/{id}", tags=["queries"], response_model=None)
     async def show_query(id: str, request: Request) -> Response:
@@ -233,10 +233,10 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
     async def trace(id: str, request: Request) -> Response:
         """Every span so far: what ran where and when."""
         entry = service.entry(id, request)
-        found = entry.job.trace
-        if found is None:
+        recorded = entry.job.trace
+        if recorded is None:
             raise NotFound(f"query {id!r} has not been admitted yet")
-        return await run_in_threadpool(_traced, found.copy())
+        return await run_in_threadpool(_traced, recorded.copy())
 
     @routes.get("/queries/{id}/graph", tags=["queries"], response_model=None)
     async def graph(
@@ -258,16 +258,16 @@ def listed(entry: Entry) -> dict[str, Any]:
 
 
 def _shown(entry: Entry) -> Response:
-    found = entry.summary()
+    body = entry.summary()
     if entry.question is not None:
-        found["asked"] = entry.question.to_json()
+        body["asked"] = entry.question.to_json()
     if entry.result is not None:
-        found["result"] = entry.result.to_json()
-    return LongJson(found)
+        body["result"] = entry.result.to_json()
+    return LongJson(body)
 
 
 def _traced(trace: Trace) -> Response:
-    """Without what errors say, which may quote the query."""
+    """The trace without the texts of errors, which may quote the query."""
     return LongJson(trace.to_json(errors=False))
 
 

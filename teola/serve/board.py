@@ -106,7 +106,7 @@ class Entry(Underway):
     def summary(self) -> dict[str, Any]:
         """Its line in a list of queries, without its question."""
         job = self.job
-        found = {
+        line = {
             "query_id": self.id,
             "app": job.app.name,
             "mode": self.mode,
@@ -114,12 +114,12 @@ class Entry(Underway):
             "created": round(self.created, 3),
         }
         if self.result:
-            found["latency_s"] = round(self.result.latency_s, 6)
+            line["latency_s"] = round(self.result.latency_s, 6)
         else:
-            found["running_s"] = round(time.time() - self.created, 3)
+            line["running_s"] = round(time.time() - self.created, 3)
         if self.waiting:
-            found["asks"] = self.asks
-        return found
+            line["asks"] = self.asks
+        return line
 
     def forget(self) -> None:
         """Drop what is kept of what it asked, and of what its primitives read and gave."""
@@ -157,7 +157,7 @@ class Board:
         self.admission: Admission | None = None
         self.on_start: Callable[[Entry], None] = lambda entry: None
         self.on_end: Callable[[Entry], None] = lambda entry: None
-        self.on_refused: Callable[[Problem], None] = lambda found: None
+        self.on_refused: Callable[[Problem], None] = lambda problem: None
         self.past: OrderedDict[str, Entry] = OrderedDict()
         self.past_bytes = 0
 

@@ -53,8 +53,8 @@ def router(runtime: Runtime, service: Service, app: IndexingApp) -> APIRouter:
     @routes.get("", response_model=None)
     async def collections(request: Request) -> Response:
         """The tenant's collections, with the number of documents and chunks in each."""
-        found = await (await _store(runtime)).collections(tenant(request))
-        listed = [{key: one[key] for key in ("name", "documents", "chunks")} for one in found]
+        entries = await (await _store(runtime)).collections(tenant(request))
+        listed = [{key: entry[key] for key in ("name", "documents", "chunks")} for entry in entries]
         return await run_in_threadpool(LongJson, {"collections": listed})
 
     @routes.get("/{name:path}/documents", response_model=None)
@@ -65,8 +65,8 @@ def router(runtime: Runtime, service: Service, app: IndexingApp) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 1000,
     ) -> Response:
         """The documents of a collection, the oldest first, and how many there are in all."""
-        found = await _documents(runtime, tenant(request), name)
-        return await run_in_threadpool(_listed, name, found, offset, limit)
+        documents = await _documents(runtime, tenant(request), name)
+        return await run_in_threadpool(_listed, name, documents, offset, limit)
 
     @routes.post(
         "/{name:path}/documents",
@@ -80,12 +80,12 @@ def router(runtime: Runtime, service: Service, app: IndexingApp) -> APIRouter:
         upload = Upload()
         service.board.check(app, announced(request), tenant(request))
         try:
-            wanted = await to_index(request, app, name, upload, service.intake)
-            await check_schemas(wanted.overrides)
+            query = await to_index(request, app, name, upload, service.intake)
+            await check_schemas(query.overrides)
             if service.background is not None:
-                return await service.background.accept(request, app.name, app, wanted, upload)
-            spec = wanted.ask(tenant(request))
-            entry = service.board.start(app, spec, mode=wanted.mode, cleanup=upload.remove)
+                return await service.background.accept(request, app.name, app, query, upload)
+            spec = query.ask(tenant(request))
+            entry = service.board.start(app, spec, mode=query.mode, cleanup=upload.remove)
         except BaseException:
             upload.remove()
             raise
@@ -122,24 +122,24 @@ async def _store(runtime: Runtime) -> DocumentStore:
 async def _documents(runtime: Runtime, tenant: str, collection: str) -> list[dict[str, Any]]:
     """Those of a collection of the tenant's. Raises NotFound."""
     store = await _store(runtime)
-    names = [one["name"] for one in await store.collections(tenant)]
+    names = [entry["name"] for entry in await store.collections(tenant)]
     if collection not in names:
         raise NotFound(str(UnknownName("collection", collection, names)))
     return await store.documents(tenant, collection)
 
 
-def _chosen(there: list[dict[str, Any]], wanted: Iterable[str], collection: str) -> list[str]:
+def _chosen(there: list[dict[str, Any]], names: Iterable[str], collection: str) -> list[str]:
     try:
-        return ids_of(there, wanted, collection)
+        return ids_of(there, names, collection)
     except InputError as error:
         raise NotFound(str(error)) from None
 
 
-def _listed(name: str, found: list[dict[str, Any]], offset: int, limit: int) -> Response:
-    shown = [_shown(one) for one in found[offset : offset + limit]]
-    return LongJson({"collection": name, "total": len(found), "documents": shown})
+def _listed(name: str, documents: list[dict[str, Any]], offset: int, limit: int) -> Response:
+    shown = [_shown(document) for document in documents[offset : offset + limit]]
+    return LongJson({"collection": name, "total": len(documents), "documents": shown})
 
 
 def _shown(document: Mapping[str, Any]) -> dict[str, Any]:
-    told = {key: document[key] for key in SHOWN}
-    return {**told, "created": round(document["created_at"].timestamp(), 3)}
+    shown = {key: document[key] for key in SHOWN}
+    return {**shown, "created": round(document["created_at"].timestamp(), 3)}

@@ -123,15 +123,15 @@ class ClientConnection(HttpToolsProtocol):
         if self._head is None and self in self._idle:
             self._expect_a_head()
 
-    def _refuse(self, found: Problem) -> None:
+    def _refuse(self, problem: Problem) -> None:
         """Hang up, and say why unless an answer has already begun."""
-        self._refused(found)
+        self._refused(problem)
         cycle = self.cycle
         begun = cycle is not None and cycle.response_started
         if begun and not self._behind:
             begun = not cycle.response_complete  # else it was the answer to an earlier request
         if not begun and not self.pipeline:
-            self.transport.write(_refusal(found))
+            self.transport.write(_refusal(problem))
         self.transport.close()
 
     def _turn(self, *, behind: bool) -> None:
@@ -188,14 +188,14 @@ class ClientConnection(HttpToolsProtocol):
             self._head = None
 
 
-def protocol(most: int, refused: OnRefused = lambda found: None) -> type[asyncio.Protocol]:
+def protocol(most: int, refused: OnRefused = lambda problem: None) -> type[asyncio.Protocol]:
     """What uvicorn makes connections of. most: at once. refused: is told of each one more."""
-    made = partial(ClientConnection, idle=OrderedDict(), most=most, refused=refused)
-    return cast("type[asyncio.Protocol]", made)
+    make = partial(ClientConnection, idle=OrderedDict(), most=most, refused=refused)
+    return cast("type[asyncio.Protocol]", make)
 
 
 def most_connections() -> int:
-    """As many as leave descriptors for everything else."""
+    """How many connections leave descriptors for everything else."""
     try:
         import resource
     except ImportError:  # where there are no such limits
@@ -210,23 +210,23 @@ def give_up_the_dead(listener: socket.socket) -> None:
     """Let the kernel end connections of `listener` whose clients take or answer nothing, as far as
     this system can."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    wanted = {
+    options = {
         "TCP_KEEPIDLE": SILENT_S,
         "TCP_KEEPINTVL": ASKED_S,
         "TCP_KEEPCNT": ASKED,
         "TCP_USER_TIMEOUT": STALLED_S * 1000,
     }
-    for name, value in wanted.items():
+    for name, value in options.items():
         if hasattr(socket, name):
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _refusal(found: Problem) -> bytes:
+def _refusal(problem: Problem) -> bytes:
     """The response for a client whose connection ends with it."""
-    body = json.dumps(found.body()).encode()
-    again = "retry-after: 1\r\n" if found.retryable else ""
+    body = json.dumps(problem.body()).encode()
+    again = "retry-after: 1\r\n" if problem.retryable else ""
     head = (
-        f"HTTP/1.1 {found.status} {HTTPStatus(found.status).phrase}\r\n"
+        f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n"
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n{again}"
         "connection: close\r\n"
     )

@@ -89,10 +89,14 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
     async def embeddings(request: Request) -> Response:
         """A unit vector for each text."""
         service.board.check(apps[EMBEDDING], announced(request), tenant(request))
-        wanted = checked(EmbeddingsRequest, await parsed(await request.body()))
-        _named(wanted.model, EMBEDDING)
-        _check_dimensions(wanted, _told(runtime))
-        texts = [wanted.input] if isinstance(wanted.input, str) else wanted.input
+        embeddings_request = checked(EmbeddingsRequest, await parsed(await request.body()))
+        _named(embeddings_request.model, EMBEDDING)
+        _check_dimensions(embeddings_request, _told(runtime))
+        texts = (
+            [embeddings_request.input]
+            if isinstance(embeddings_request.input, str)
+            else embeddings_request.input
+        )
         if not texts or len(texts) > MOST_TEXTS or not all(texts):
             raise InputError(f"input: 1 to {MOST_TEXTS} texts that are not empty")
         entry = _start(service, apps[EMBEDDING], {"input": texts}, {}, request)
@@ -100,31 +104,35 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         if result is None or result.state != "ok":
             return _failed(entry, request)
         vectors = np.asarray(result["vectors"], np.float32)
-        _check_dimensions(wanted, vectors.shape[1])
+        _check_dimensions(embeddings_request, vectors.shape[1])
         few = vectors.size <= QUICK_NUMBERS and sum(map(len, texts)) <= QUICK_CHARACTERS
-        work = partial(_embedded, runtime, wanted, texts, vectors, {"x-query-id": entry.id})
+        work = partial(
+            _embedded, runtime, embeddings_request, texts, vectors, {"x-query-id": entry.id}
+        )
         return work() if few else await run_in_threadpool(work)
 
     @routes.post("/rerank", openapi_extra=_body(RerankRequest), response_model=None)
     async def rerank(request: Request) -> Response:
         """The documents that fit a query best, best first."""
         service.board.check(apps[RERANK], announced(request), tenant(request))
-        wanted = checked(RerankRequest, await parsed(await request.body()))
-        _named(wanted.model, RERANK)
-        hits = [Hit(str(i), str(i), text, 0.0) for i, text in enumerate(wanted.documents)]
-        most = min(wanted.top_n or len(hits), len(hits), MOST_RESULTS)
-        given = {"query": wanted.query, "documents": hits}
-        entry = _start(service, apps[RERANK], given, {"rerank.top_k": most}, request)
+        rerank_request = checked(RerankRequest, await parsed(await request.body()))
+        _named(rerank_request.model, RERANK)
+        hits = [Hit(str(i), str(i), text, 0.0) for i, text in enumerate(rerank_request.documents)]
+        most = min(rerank_request.top_n or len(hits), len(hits), MOST_RESULTS)
+        inputs = {"query": rerank_request.query, "documents": hits}
+        entry = _start(service, apps[RERANK], inputs, {"rerank.top_k": most}, request)
         result = await result_for(entry, request.receive)
         if result is None or result.state != "ok":
             return _failed(entry, request)
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for hit in result["best"]:
-            one = {"index": int(hit.id), "relevance_score": round(hit.score, 6)}
-            found.append(
-                {**one, "document": {"text": hit.text}} if wanted.return_documents else one
+            scored = {"index": int(hit.id), "relevance_score": round(hit.score, 6)}
+            results.append(
+                {**scored, "document": {"text": hit.text}}
+                if rerank_request.return_documents
+                else scored
             )
-        body = {"id": entry.id, "model": wanted.model, "results": found}
+        body = {"id": entry.id, "model": rerank_request.model, "results": results}
         return await written(entry, lambda: LongJson(body, headers={"x-query-id": entry.id}))
 
     return routes
@@ -146,33 +154,33 @@ def _told(runtime: Runtime) -> int:
     return host.vectors.dimensions if host and host.vectors else 0
 
 
-def _check_dimensions(wanted: EmbeddingsRequest, known: int) -> None:
-    if known and wanted.dimensions not in (None, known):
-        raise InputError(f"dimensions: this model has {known}")
+def _check_dimensions(body: EmbeddingsRequest, dimensions: int) -> None:
+    if dimensions and body.dimensions not in (None, dimensions):
+        raise InputError(f"dimensions: this model has {dimensions}")
 
 
 def _start(
-    service: Service, app: App, given: dict[str, Any], overrides: dict[str, Any], request: Request
+    service: Service, app: App, inputs: dict[str, Any], overrides: dict[str, Any], request: Request
 ) -> Entry:
-    ask = QuerySpec(given, overrides, tenant=tenant(request))
+    ask = QuerySpec(inputs, overrides, tenant=tenant(request))
     return service.board.start(app, ask, mode="sync")
 
 
 def _embedded(
     runtime: Runtime,
-    wanted: EmbeddingsRequest,
+    asking: EmbeddingsRequest,
     texts: list[str],
     vectors: np.ndarray[Any, np.dtype[np.float32]],
     headers: dict[str, str],
 ) -> Response:
     data = [
-        {"object": "embedding", "index": i, "embedding": _sent(vector, wanted.encoding_format)}
+        {"object": "embedding", "index": i, "embedding": _sent(vector, asking.encoding_format)}
         for i, vector in enumerate(vectors)
     ]
     tokens = sum(map(runtime.host(EMBEDDING).count_tokens, texts))
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    found = {"object": "list", "data": data, "model": wanted.model, "usage": usage}
-    return LongJson(found, headers=headers)
+    body = {"object": "list", "data": data, "model": asking.model, "usage": usage}
+    return LongJson(body, headers=headers)
 
 
 def _failed(entry: Entry, request: Request) -> Response:
@@ -184,5 +192,5 @@ def _failed(entry: Entry, request: Request) -> Response:
 def _sent(vector: np.ndarray[Any, np.dtype[np.float32]], form: str) -> list[float] | str:
     if form == "base64":
         return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    found: list[float] = vector.tolist()
-    return found
+    numbers: list[float] = vector.tolist()
+    return numbers

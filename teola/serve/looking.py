@@ -90,16 +90,16 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
         """What each engine is, what waits for it, what each of its instances runs and keeps; and of
         the tenant's own queries the batches that they went in, and what they found in caches."""
         now, queues = runtime.loop.time(), runtime.live.core.queues
-        known = [_engine(runtime, name, queue, now) for name, queue in queues.items()]
+        listed = [_engine(runtime, name, queue, now) for name, queue in queues.items()]
         traces = recent_traces(service.board, tenant(request))
 
         def made() -> Response:
             batches, hits = recent_batches(traces), FoundTokens(traces)
-            for one in known:
-                one["recent_batches"] = _recent(batches, one["name"], now)
-                if one["continuous"]:
-                    _tell_hits(one, hits)
-            return LongJson({"engines": known})
+            for entry in listed:
+                entry["recent_batches"] = _recent(batches, entry["name"], now)
+                if entry["continuous"]:
+                    _tell_hits(entry, hits)
+            return LongJson({"engines": listed})
 
         return await run_in_threadpool(made)
 
@@ -114,9 +114,9 @@ def explained(
 ) -> dict[str, Any]:
     """As `teola explain --format json`, with the passes in order and where each primitive of the
     e-graph comes from."""
-    found = Explanation(app, optimised, profile).to_json()
+    explanation = Explanation(app, optimised, profile).to_json()
     return {
-        **found,
+        **explanation,
         "passes": [step.name for step in passes],
         "origins": origins(optimised.p_graph, optimised.e_graph),
     }
@@ -132,23 +132,23 @@ def timed(
     of errors."""
     running = trace.finished is None
     end = now_s if running else trace.latency_s
-    found = whole(trace, waiting, now_s)
-    spans, before = found.spans, found.before
+    measured = whole(trace, waiting, now_s)
+    spans, before = measured.spans, measured.before
     answered = trace.state in ("running", "ok", "partial")
-    path = critical_path(spans, before, end, answered=answered, within=found.within)
+    path = critical_path(spans, before, end, answered=answered, within=measured.within)
     return {
         "query_id": trace.query_id,
         "app": trace.app,
         "state": trace.state,
         "end_s": end,
-        "spans": [_told(*one, hide) for one in zip(spans, before, waits(spans), strict=True)],
+        "spans": [_told(*row, hide) for row in zip(spans, before, waits(spans), strict=True)],
         "critical_path": [
             {**asdict(s), "span": _index(s.span), "blocker": _index(s.blocker)} for s in path
         ],
         "critical_spans": chain(spans, before, answered=answered),
         "shares": shares_json(shares(spans, path)),
         "waits": waits_on_path(spans, path),
-        "calls": [one.to_json() for one in placements(trace)],
+        "calls": [placement.to_json() for placement in placements(trace)],
         "parts": parts_json(trace, trace.admitted + now_s),
     }
 
@@ -158,10 +158,10 @@ def _told(
 ) -> dict[str, Any]:
     """One span; its error without secrets, as far as MOST_ERROR."""
     span = replace(span, error=hide(span.error)[:MOST_ERROR])
-    found = {**span_json(span, errors=True), "waited_for": _index(before)}
+    fields = {**span_json(span, errors=True), "waited_for": _index(before)}
     if waited is not None:
-        found["waits"] = asdict(waited)
-    return found
+        fields["waits"] = asdict(waited)
+    return fields
 
 
 def _index(i: int) -> int | None:
@@ -207,11 +207,11 @@ def recent_traces(board: Board, tenant: str) -> list[Trace]:
 
 def recent_batches(traces: Sequence[Trace]) -> list[Batch]:
     """What these queries were sent in, each batch once, oldest first."""
-    found: dict[tuple[str, int], Batch] = {}
+    batches: dict[tuple[str, int], Batch] = {}
     for trace in traces:
         for batch in trace.batches():
-            found[batch.engine, batch.batch] = batch
-    return sorted(found.values(), key=lambda batch: (batch.at, batch.batch))
+            batches[batch.engine, batch.batch] = batch
+    return sorted(batches.values(), key=lambda batch: (batch.at, batch.batch))
 
 
 def _recent(batches: Iterable[Batch], engine: str, now: float) -> list[dict[str, Any]]:
@@ -231,9 +231,9 @@ def _engine(runtime: Runtime, name: str, queue: EngineQueue, now: float) -> dict
         "ops": sorted(op.value for op in spec.ops),
         "batching": config.batching,
         "routing": config.routing,
-        "max_batch": max(one.max_batch for one in limits),
-        "max_sequences": max(one.max_sequences for one in limits),
-        "concurrency": max(one.concurrency for one in limits),
+        "max_batch": max(limit.max_batch for limit in limits),
+        "max_sequences": max(limit.max_sequences for limit in limits),
+        "concurrency": max(limit.concurrency for limit in limits),
         "continuous": queue.continuous,
         "queued": queue.queued,
         "held": len(queue.line.held),
@@ -295,10 +295,12 @@ def _kept(queue: EngineQueue, i: int) -> dict[str, Any]:
 def _tell_hits(engine: dict[str, Any], hits: FoundTokens) -> None:
     """Add what recent calls on an LLM found, by instance and by application."""
     name = engine["name"]
-    for one in engine["instances"]:
-        one["recent_hits"] = hits.by_instance.get((name, one["instance"]), Hits())._asdict()
+    for instance in engine["instances"]:
+        instance["recent_hits"] = hits.by_instance.get(
+            (name, instance["instance"]), Hits()
+        )._asdict()
     engine["apps"] = [
-        {"name": app, **found._asdict()}
-        for (at, app), found in sorted(hits.by_app.items())
+        {"name": app, **app_hits._asdict()}
+        for (at, app), app_hits in sorted(hits.by_app.items())
         if at == name
     ]

@@ -38,13 +38,13 @@ def router(service: Service) -> APIRouter:
 
         def made() -> Response:
             try:
-                found = trace.primitive(primitive, beside=beside)
+                described = trace.primitive(primitive, beside=beside)
             except UnknownName as error:
                 raise NotFound(f"query {id!r}: {error}") from None
-            for span in found["tries"]:
+            for span in described["tries"]:
                 if "error" in span:
                     span["error"] = hide(span["error"])[:MOST_ERROR]
-            return LongJson(found)
+            return LongJson(described)
 
         return await run_in_threadpool(made)
 

@@ -70,17 +70,18 @@ class Problem:
 
     @property
     def headers(self) -> dict[str, str]:
-        found = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
-        return {**found, "Connection": "close"} if self.status in UNREAD else found
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return {**headers, "Connection": "close"} if self.status in UNREAD else headers
 
     def body(self) -> dict[str, Any]:
         """{"error": {"code", "message", "retryable", "query_id"}}."""
-        found = {"code": self.code, "message": self.line, "retryable": self.retryable}
-        return {"error": {**found, "query_id": self.query_id}}
+        fields = {"code": self.code, "message": self.line, "retryable": self.retryable}
+        return {"error": {**fields, "query_id": self.query_id}}
 
     @property
     def openai_status(self) -> int:
-        """As OpenAI has it: whatever is wrong with a request is one kind of error there."""
+        """The status as OpenAI has it: whatever is wrong with a request is one kind of error
+        there."""
         return 400 if self.status == 422 else self.status
 
     def openai_body(self) -> dict[str, Any]:
@@ -136,23 +137,25 @@ def problem(error: TeolaError, query_id: str | None = None) -> Problem:
     return Problem(502, "failed", str(error), retryable, query_id)
 
 
-def answer(path: str, found: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def answer(path: str, refusal: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """The response, in the form that clients of `path` read."""
-    told = {**found.headers, **(headers or {})}
+    all_headers = {**refusal.headers, **(headers or {})}
     if not path.startswith(OPENAI):
-        return JSONResponse(found.body(), found.status, told)
-    told["x-should-retry"] = str(found.retryable).lower()  # or its clients guess by the status
-    return JSONResponse(found.openai_body(), found.openai_status, told)
+        return JSONResponse(refusal.body(), refusal.status, all_headers)
+    all_headers["x-should-retry"] = str(
+        refusal.retryable
+    ).lower()  # or its clients guess by the status
+    return JSONResponse(refusal.openai_body(), refusal.openai_status, all_headers)
 
 
 def waits_for_people(id: str) -> Problem:
     """What a client is told that can only be given an answer, of a query that asks people."""
-    told = (
+    message = (
         f"query {id} waits for people and goes on when they answer: at /ui/#/queries/{id}, by "
         f"`teola answer {id}` or POST /v1/queries/{id}/answers; GET /v1/queries/{id} then has "
         "its result, and DELETE gives it up"
     )
-    return Problem(409, "waiting", told, query_id=id)
+    return Problem(409, "waiting", message, query_id=id)
 
 
 def problem_of(result: Result) -> Problem:

@@ -43,7 +43,9 @@ class Question:
     def text(self) -> str:
         """What is asked, in one text: the input `question`, else the first one that is a text; ""
         where there is none, or it is not kept."""
-        texts = {name: one for name, one in self.inputs.items() if isinstance(one, str) and one}
+        texts = {
+            name: value for name, value in self.inputs.items() if isinstance(value, str) and value
+        }
         others = (value for name, value in texts.items() if name not in _NO_QUESTION)
         return texts.get("question") or next(others, "")
 
@@ -59,8 +61,8 @@ class Question:
 
 def question_of(ask: QuerySpec) -> Question:
     """The question of a query, without what is too large to keep."""
-    asked = {**ask.inputs, "overrides": ask.overrides}
-    sizes = {name: _size(value) for name, value in asked.items()}
+    parts = {**ask.inputs, "overrides": ask.overrides}
+    sizes = {name: _size(value) for name, value in parts.items()}
     inputs = {name: value for name, value in ask.inputs.items() if sizes[name] is not None}
     left_out = tuple(name for name, size in sizes.items() if size is None)
     kept = ask.overrides if sizes["overrides"] is not None else {}
@@ -68,7 +70,8 @@ def question_of(ask: QuerySpec) -> Question:
 
 
 def _size(value: Any) -> int | None:
-    """Bytes of it as JSON; None: too large, or a file. A large one is not read to its end."""
+    """Bytes of the value as JSON; None: too large, or a file. A large value is not read to its
+    end."""
     if _long(value):
         return None
     size = 0

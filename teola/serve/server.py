@@ -131,7 +131,7 @@ def make_app(
     telemetry: Telemetry | None = None,
 ) -> ASGIApp:
     """The ASGI application, to be called on the runtime's loop. keys: None lets everybody in."""
-    found = FastAPI(
+    fastapi = FastAPI(
         title="Teola",
         version=version("teola"),
         description="LLM applications, orchestrated primitive by primitive.",
@@ -143,24 +143,24 @@ def make_app(
     runtime.configs = paths_closed(runtime.configs)
     service = api.Service(apps, board, _background(keeper, board), intake)
     key = keeper.journal.seal.key_of_call_ids if keeper is not None else None
-    found.include_router(api.router(service))
-    found.include_router(answering.answer_router(service))
-    found.include_router(openai_api.router(service, OwnCalls(intake.own_calls, key)))
-    found.include_router(engines_api.router(runtime, service))
-    found.include_router(looking.router(runtime, service))
-    found.include_router(primitives_api.router(service))
+    fastapi.include_router(api.router(service))
+    fastapi.include_router(answering.answer_router(service))
+    fastapi.include_router(openai_api.router(service, OwnCalls(intake.own_calls, key)))
+    fastapi.include_router(engines_api.router(runtime, service))
+    fastapi.include_router(looking.router(runtime, service))
+    fastapi.include_router(primitives_api.router(service))
     indexing = IndexingApp(runtime, apps)
     if keeper is not None:
         keeper.add(indexing)
-    found.include_router(collections_api.router(runtime, service, indexing))
-    page.mount(found)
+    fastapi.include_router(collections_api.router(runtime, service, indexing))
+    page.mount(fastapi)
 
-    @found.get("/healthz", tags=["health"])
+    @fastapi.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, str]:
         """The process is there."""
         return {"status": "ok"}
 
-    @found.get("/readyz", tags=["health"], response_model=None)
+    @fastapi.get("/readyz", tags=["health"], response_model=None)
     async def readyz() -> Response:
         """Whether queries are welcome: all engines run and are warm, so that a first query takes no
         longer than later ones, and the server is not about to stop."""
@@ -177,14 +177,14 @@ def make_app(
         metrics.watch_journal(keeper.opened.is_set)
     observers = Observers(board, metrics, telemetry)
 
-    @found.get("/metrics", tags=["health"], response_model=None)
+    @fastapi.get("/metrics", tags=["health"], response_model=None)
     async def scrape() -> Response:
         """Everything that Prometheus wants to know."""
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
-    _refusals(found, observers)
-    publish(found, locked=keys is not None)
-    direct = Direct(found, partial(api.ask, service))
+    _refusals(fastapi, observers)
+    publish(fastapi, locked=keys is not None)
+    direct = Direct(fastapi, partial(api.ask, service))
     bounded = Bounded(direct, collections_api.takes_forms, observers.refused)
     return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
 
@@ -192,9 +192,9 @@ def make_app(
 def _refusals(app: FastAPI, observers: Observers) -> None:
     """Every error in one of the two forms."""
 
-    def told(request: Request, found: Problem) -> Response:
-        observers.refused(found, request.scope)
-        return answer(request.scope["path"], found)
+    def told(request: Request, problem: Problem) -> Response:
+        observers.refused(problem, request.scope)
+        return answer(request.scope["path"], problem)
 
     @app.exception_handler(TeolaError)
     async def ours(request: Request, error: TeolaError) -> Response:
@@ -266,11 +266,11 @@ def serve(
     runtime.new_loop = loops.quick
     board, readiness = board_for(runtime, apps, limits), Readiness()
     keeper = _keeper(journal, board, apps)
-    telemetry, known = from_environment(runtime), KeyFile(keys) if keys else None
-    asgi = make_app(runtime, apps, board, readiness, known, keeper, intake, telemetry)
+    telemetry, key_file = from_environment(runtime), KeyFile(keys) if keys else None
+    asgi = make_app(runtime, apps, board, readiness, key_file, keeper, intake, telemetry)
     config = uvicorn.Config(
         asgi,
-        http=protocol(most_connections(), lambda found: board.on_refused(found)),
+        http=protocol(most_connections(), lambda problem: board.on_refused(problem)),
         ws="none",
         log_config=None,
         access_log=False,
@@ -343,8 +343,8 @@ async def _start(
         await runtime.ensure(names, names.keys() - needed)
     except TeolaError as error:
         readiness.error = str(error)
-        told = "the engines cannot start: %(reason)s"
-        note(log, logging.ERROR, "engine_failed", told, reason=str(error))
+        message = "the engines cannot start: %(reason)s"
+        note(log, logging.ERROR, "engine_failed", message, reason=str(error))
         raise
     finally:
         await servers
@@ -361,8 +361,8 @@ async def _start_tools(runtime: Runtime, apps: Mapping[str, App]) -> None:
     needed; until then, queries that need it fail."""
     sources = dict.fromkeys(source for app in apps.values() for source in app.tool_sources)
     for name, error in (await runtime.tools.start(sources)).items():
-        told = "tool server %(server)s cannot start: %(reason)s"
-        note(log, logging.WARNING, "tools_failed", told, server=name, reason=reason_of(error))
+        message = "tool server %(server)s cannot start: %(reason)s"
+        note(log, logging.WARNING, "tools_failed", message, server=name, reason=reason_of(error))
 
 
 def _share_arenas() -> None:
@@ -374,8 +374,8 @@ def _share_arenas() -> None:
 
 async def _stop(board: Board, server: uvicorn.Server, drain_s: float) -> None:
     """Let what runs end, then stop listening."""
-    told = "stopping; %(queries)d queries still run"
-    note(log, logging.INFO, "drain", told, queries=len(board.running))
+    message = "stopping; %(queries)d queries still run"
+    note(log, logging.INFO, "drain", message, queries=len(board.running))
     await board.drain(drain_s)
     await asyncio.sleep(0)  # the last events are written
     server.should_exit = True

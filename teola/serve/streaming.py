@@ -78,13 +78,13 @@ class Events:
                 return
 
     def _text(self, at: int, until: int) -> str:
-        told = self._entry.events.after(at, until)
-        return "".join(piece for n, event in told for piece in self._encode(n, event))
+        events = self._entry.events.after(at, until)
+        return "".join(piece for n, event in events for piece in self._encode(n, event))
 
     async def too_slow(self) -> None:
-        """See Told; those that were there before do not count."""
-        known = len(self._entry.events)
-        while (most := max(self._at, known) + BUFFER) >= len(self._entry.events):
+        """See Told; events that were there before do not count."""
+        before = len(self._entry.events)
+        while (most := max(self._at, before) + BUFFER) >= len(self._entry.events):
             await self._entry.changed(most)
 
 
@@ -152,9 +152,9 @@ async def gone(receive: Callable[[], Awaitable[Message]]) -> None:
             pass
 
 
-async def first(wanted: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
+async def first(work: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
     """What `wanted` returns, or None if one of `others` ends before; the losers are cancelled."""
-    mine = asyncio.ensure_future(wanted)
+    mine = asyncio.ensure_future(work)
     every = [mine, *map(asyncio.ensure_future, others)]
     try:
         await asyncio.wait(every, return_when=asyncio.FIRST_COMPLETED)

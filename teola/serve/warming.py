@@ -43,12 +43,12 @@ async def warm(runtime: Runtime, apps: Mapping[str, App]) -> None:
                 if await _warmed(name, step):
                     done.append(name)
     except TimeoutError:
-        told = "warming takes more than %(limit_s)d s: first queries take longer"
-        note(log, logging.WARNING, "warming_ended", told, limit_s=int(WARMING_S))
+        message = "warming takes more than %(limit_s)d s: first queries take longer"
+        note(log, logging.WARNING, "warming_ended", message, limit_s=int(WARMING_S))
     if done:
-        told = "warm after %(warm_s).1f s: %(what)s"
+        message = "warm after %(warm_s).1f s: %(what)s"
         took = round(runtime.loop.time() - began, 3)
-        note(log, logging.INFO, "warmed", told, warm_s=took, what=", ".join(done))
+        note(log, logging.INFO, "warmed", message, warm_s=took, what=", ".join(done))
 
 
 async def _warmed(name: str, step: WarmUp) -> bool:
@@ -57,13 +57,13 @@ async def _warmed(name: str, step: WarmUp) -> bool:
         return True
     except Exception as error:  # noqa: BLE001 - an engine that works without is worth more
         why = str(error) if isinstance(error, TeolaError) else f"{type(error).__name__}: {error}"
-        told = "%(what)s cannot be warmed: %(error)s"
-        note(log, logging.WARNING, "warming_failed", told, what=name, error=why)
+        message = "%(what)s cannot be warmed: %(error)s"
+        note(log, logging.WARNING, "warming_failed", message, what=name, error=why)
         return False
 
 
 def _steps(runtime: Runtime, apps: Mapping[str, App]) -> Iterator[tuple[str, WarmUp]]:
-    """Each with what it warms."""
+    """The steps of warming, each with the name of what it warms."""
     names = {name for app in apps.values() for name in app.engine_names}
     seen = set()
     for (name, _), host in list(runtime.live.hosts.items()):

@@ -57,9 +57,9 @@ _HOMES = {
 def __getattr__(name: str) -> _typing.Any:
     if name not in __all__:
         raise AttributeError(f"module 'teola.tools' has no attribute {name!r}")
-    found = getattr(_import_module(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(_import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

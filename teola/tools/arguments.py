@@ -56,32 +56,32 @@ class ArgumentChecker:
             return ["the arguments are nested too deeply"]
         except InputError:
             return ["there are too many arguments to check them; give fewer, or shorter lists"]
-        told: dict[str, None] = {}
+        lines: dict[str, None] = {}
         for line in (line for error in errors for line in self._told(error)):
-            told[line] = None
-            if len(told) == MOST_PROBLEMS:
+            lines[line] = None
+            if len(lines) == MOST_PROBLEMS:
                 break
-        return list(told)
+        return list(lines)
 
     def _told(self, error: ValidationError) -> Iterator[str]:
         keyword: Any = error.validator
         schema: Any = error.schema
         instance: Any = error.instance
-        given: Any = error.validator_value
+        expected: Any = error.validator_value
         where = named(error.absolute_path)
         if keyword == "required":
-            for name in given:
+            for name in expected:
                 if name not in instance:
                     of = schema.get("properties", {}).get(name, {})
                     path = named([*error.absolute_path, name])
                     yield f"{path} is missing: {in_words(of, self.schema)}"
-        elif keyword == "additionalProperties" and not given:
+        elif keyword == "additionalProperties" and not expected:
             for name in instance:
                 if name not in schema.get("properties", {}):
                     yield self._unknown(name, schema, where if error.absolute_path else "")
         elif keyword in ("anyOf", "oneOf") and (nearest := _nearest(error)):
-            for one in nearest:
-                yield from self._told(one)
+            for inner in nearest:
+                yield from self._told(inner)
         elif keyword == "uniqueItems":
             yield f"{where} must not repeat an item, got {shown(instance)}"
         else:
@@ -111,25 +111,25 @@ def _place(error: ValidationError) -> tuple[str, ...]:
 def _nearest(error: ValidationError) -> list[ValidationError]:
     """The errors in the only alternative that is of the right kind, if there is one."""
     branches: dict[Any, list[ValidationError]] = {}
-    for one in error.context or ():
-        branches.setdefault(one.relative_schema_path[0], []).append(one)
-    right = [found for found in branches.values() if all(map(_inside, found))]
+    for inner in error.context or ():
+        branches.setdefault(inner.relative_schema_path[0], []).append(inner)
+    right = [branch for branch in branches.values() if all(map(_inside, branch))]
     return right[0] if len(right) == 1 else []
 
 
 def _inside(error: ValidationError) -> bool:
-    """Whether it is about a part of the value and not about its kind."""
+    """Whether the error is about a part of the value and not about its kind."""
     return bool(error.relative_path) or error.validator in ("required", "additionalProperties")
 
 
 # --- schemas ----------------------------------------------------------------------------------
 
 
-def _without_patterns(one: dict[str, Any]) -> dict[str, Any]:
+def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
     loose = {"pattern", "patternProperties"}
-    if "patternProperties" in one:
+    if "patternProperties" in schema:
         loose.add("additionalProperties")
-    return {key: value for key, value in one.items() if key not in loose}
+    return {key: value for key, value in schema.items() if key not in loose}
 
 
 def _dialect(schema: JsonSchema) -> type[Validator]:
@@ -149,8 +149,8 @@ def _validator(dialect: type[Validator]) -> type[Validator]:
         return isinstance(value, int) and not isinstance(value, bool)
 
     checker = dialect.TYPE_CHECKER.redefine("integer", whole)
-    found: type[Validator] = counted(dialect, _COSTS, type_checker=checker)
-    return found
+    validator: type[Validator] = counted(dialect, _COSTS, type_checker=checker)
+    return validator
 
 
 @cache

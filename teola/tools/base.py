@@ -139,8 +139,8 @@ class Tool:
         """What is wrong with arguments, for the model; empty if nothing is. most_steps: see
         ArgumentChecker."""
         try:
-            found = self._checker.problems(arguments, most_steps)
-            return self.further(arguments) if not found and self.further else found
+            problems = self._checker.problems(arguments, most_steps)
+            return self.further(arguments) if not problems and self.further else problems
         except Exception as error:  # noqa: BLE001 - validators and schemas may be anybody's
             return [f"its arguments cannot be checked: {reason_of(error)}"]
 
@@ -184,7 +184,7 @@ class Tool:
             pause *= 2
 
     async def _try(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Raises _Ended."""
+        """One try. Raises _Ended."""
         task = asyncio.current_task()
         assert task is not None
         timer = asyncio.timeout(self.timeout_s)

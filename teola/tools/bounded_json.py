@@ -103,9 +103,9 @@ class _Walk:
                 levels.pop()
                 if levels:
                     levels[-1].add(top.made)
-        made = root.made[0] if root.made else None
+        json_value = root.made[0] if root.made else None
         whole = len(value) if type(value) is str else 0
-        return CutJson(made, self.bytes - self.more, self.bytes, cut, whole)
+        return CutJson(json_value, self.bytes - self.more, self.bytes, cut, whole)
 
     def _takes(self, top: _Level, item: Any) -> bool:
         """Read an item. False where the bound is reached, and what is left out is."""
@@ -170,15 +170,15 @@ class _Walk:
         top.add(row.copy())
         return True
 
-    def _opens(self, source: Any, items: Iterator[Any], made: Any) -> bool:
+    def _opens(self, source: Any, items: Iterator[Any], target: Any) -> bool:
         self.bytes += 2
         if self.bytes > self.most:
             return self._end(None)
         if len(self.levels) > DEEPEST:
-            if any(one.source is source for one in self.levels):
+            if any(level.source is source for level in self.levels):
                 raise ValueError("Circular reference detected")
             raise ValueError(f"lists and mappings nest deeper than {DEEPEST} levels")
-        self.levels.append(_Level(source, items, made))
+        self.levels.append(_Level(source, items, target))
         return True
 
     def _text(self, top: _Level, text: str) -> bool:
@@ -249,7 +249,7 @@ class _Walk:
             if not fits(value, self.most // 2, self.most):
                 raise self._too_large(value)
         elif is_dataclass(value) and not isinstance(value, type):
-            return {one.name: getattr(value, one.name) for one in fields(value)}
+            return {field.name: getattr(value, field.name) for field in fields(value)}
         elif hasattr(value, "tolist") and not isinstance(value, type):
             return self._listed(value)
         return to_jsonable_python(value, fallback=_formless)
@@ -292,8 +292,8 @@ def _formless(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     """The name that a key becomes."""
-    (found,) = to_jsonable_python({key: None})
-    return clean(found)
+    (name,) = to_jsonable_python({key: None})
+    return clean(name)
 
 
 def clean(text: str) -> str:

@@ -40,7 +40,7 @@ class ToolContext:
 
     def secret(self, name: str) -> str:
         """The secret called `name`. Raises InputError."""
-        found = self.secrets.get(name)
-        if not found:
+        value = self.secrets.get(name)
+        if not value:
             raise InputError(f"the secret {name!r} is not set")
-        return found
+        return value

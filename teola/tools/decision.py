@@ -47,13 +47,13 @@ class Decision:
     def stages(self) -> list[list[PlannedCall]]:
         """The calls in the order in which they may run: all of one list at the same time."""
         at: dict[int, int] = {}
-        found: list[list[PlannedCall]] = []
+        stages: list[list[PlannedCall]] = []
         for call in self.calls:
             at[call.number] = max((at[n] + 1 for n in call.reads if n in at), default=0)
-            if at[call.number] == len(found):
-                found.append([])
-            found[at[call.number]].append(call)
-        return found
+            if at[call.number] == len(stages):
+                stages.append([])
+            stages[at[call.number]].append(call)
+        return stages
 
 
 def decision_schema(

@@ -40,14 +40,14 @@ def check_foreign(schema: Any) -> dict[str, Any]:
             f"its schema is too large: it may have {LARGEST_SCHEMA:,} characters and "
             f"{DEEPEST_SCHEMA} levels"
         )
-    found = as_object(schema)
-    if found["type"] != "object":
-        raise InputError(f"its arguments are {shown(found['type'])}, not an object")
-    dialect = found.get("$schema", "")
+    checked = as_object(schema)
+    if checked["type"] != "object":
+        raise InputError(f"its arguments are {shown(checked['type'])}, not an object")
+    dialect = checked.get("$schema", "")
     if not isinstance(dialect, str):
         raise InputError(f"its schema is none: $schema is {shown(dialect)}, not a text")
-    _Checking(found, _draft(dialect)).schema(found, "")
-    return found
+    _Checking(checked, _draft(dialect)).schema(checked, "")
+    return checked
 
 
 def as_object(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,55 +74,55 @@ class _Checking:
             return
         if not isinstance(value, Mapping):
             raise _none(place, "a schema", value)
-        for keyword, given in value.items():
+        for keyword, operand in value.items():
             here = f"{place}.{keyword}" if place else str(keyword)
             if keyword in _ELSEWHERE:
                 raise InputError(f"its schema uses {keyword}, which is not supported")
             if keyword == "$ref":
-                self._ref(given)
+                self._ref(operand)
             elif keyword in _ONE:
-                self.schema(given, here)
+                self.schema(operand, here)
             elif keyword in _LISTED or (keyword == "items" and self._draft < 9):
-                self._schemas(keyword, given, here)
+                self._schemas(keyword, operand, here)
             elif keyword == "items":
-                self.schema(given, here)
+                self.schema(operand, here)
             elif keyword in _NAMED:
-                self._named(given, here)
+                self._named(operand, here)
             elif keyword in _EXCLUSIVE and self._draft <= 4:
-                _check(isinstance(given, bool), here, "true or false", given)
+                _check(isinstance(operand, bool), here, "true or false", operand)
             elif keyword in _RULES:
                 what, fits = _RULES[keyword]
-                _check(fits(given), here, what, given)
+                _check(fits(operand), here, what, operand)
 
-    def _schemas(self, keyword: str, given: Any, place: str) -> None:
-        if keyword == "items" and not isinstance(given, list):
-            self.schema(given, place)
+    def _schemas(self, keyword: str, operand: Any, place: str) -> None:
+        if keyword == "items" and not isinstance(operand, list):
+            self.schema(operand, place)
             return
-        _check(isinstance(given, list) and bool(given), place, "a list of schemas", given)
-        for i, one in enumerate(given):
-            self.schema(one, f"{place}[{i}]")
+        _check(isinstance(operand, list) and bool(operand), place, "a list of schemas", operand)
+        for i, item in enumerate(operand):
+            self.schema(item, f"{place}[{i}]")
 
-    def _named(self, given: Any, place: str) -> None:
-        _check(isinstance(given, Mapping), place, "an object of schemas", given)
-        for name, one in given.items():
-            self.schema(one, f"{place}.{name}")
+    def _named(self, operand: Any, place: str) -> None:
+        _check(isinstance(operand, Mapping), place, "an object of schemas", operand)
+        for name, item in operand.items():
+            self.schema(item, f"{place}.{name}")
 
-    def _ref(self, given: Any) -> None:
+    def _ref(self, ref: Any) -> None:
         try:
-            if given != "#" and not given.startswith("#/"):
+            if ref != "#" and not ref.startswith("#/"):
                 raise LookupError
-            target(self._root, given)
+            target(self._root, ref)
         except (AttributeError, LookupError, TypeError, ValueError):
-            raise InputError(f"its schema refers to {shown(given)}, which is not in it") from None
+            raise InputError(f"its schema refers to {shown(ref)}, which is not in it") from None
 
 
-def _none(place: str, what: str, given: Any) -> InputError:
-    return InputError(f"its schema is none: {place[:200]} is {shown(given)}, not {what}")
+def _none(place: str, what: str, value: Any) -> InputError:
+    return InputError(f"its schema is none: {place[:200]} is {shown(value)}, not {what}")
 
 
-def _check(fits: bool, place: str, what: str, given: Any) -> None:
+def _check(fits: bool, place: str, what: str, value: Any) -> None:
     if not fits:
-        raise _none(place, what, given)
+        raise _none(place, what, value)
 
 
 # --- what keywords take -----------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _count(value: Any) -> bool:
 
 def _texts(value: Any) -> bool:
     """A list of texts, each once."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         return False
     return len(set(value)) == len(value)
 

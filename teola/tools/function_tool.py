@@ -84,7 +84,7 @@ def _made(function: Callable[..., Any], options: ToolOptions) -> Tool:
 def _check_own(function: object) -> None:
     """Raise InputError for what is no function, and say what makes a tool of LangChain's."""
     classes = type(function).__mro__
-    if any(one.__module__.partition(".")[0] == LANGCHAIN for one in classes):
+    if any(ancestor.__module__.partition(".")[0] == LANGCHAIN for ancestor in classes):
         raise InputError(
             f"a {classes[0].__name__} is an object of LangChain; make a tool of it: "
             "from_langchain(...), of teola.adapters"
@@ -127,7 +127,7 @@ class FunctionCall:
         try:
             self._parsed(arguments)
         except ValidationError as error:
-            return [_told(one) for one in error.errors(include_url=False)]
+            return [_told(detail) for detail in error.errors(include_url=False)]
         except (TypeError, ValueError, RecursionError):
             return ["arguments must be JSON"]
         return []
@@ -135,14 +135,14 @@ class FunctionCall:
     async def __call__(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """What the function returns. Sync ones run in threads."""
         parsed = self._parsed(arguments)
-        given = {name: getattr(parsed, field) for name, field in self.fields.items()}
-        given |= dict.fromkeys(self.contexts, context)
-        given |= dict.fromkeys(self.keys, context.key)
+        values = {name: getattr(parsed, field) for name, field in self.fields.items()}
+        values |= dict.fromkeys(self.contexts, context)
+        values |= dict.fromkeys(self.keys, context.key)
         try:
             if self.asynchronous:
-                return await self.function(**given)
+                return await self.function(**values)
             within = copy_context()
-            value = await here().threads.run(lambda: within.run(_called, self.function, given))
+            value = await here().threads.run(lambda: within.run(_called, self.function, values))
             return await value if inspect.isawaitable(value) else value
         except GeneratorExit as error:  # a task that it leaves would never be seen to end
             raise RuntimeError("it raised GeneratorExit") from error
@@ -154,16 +154,16 @@ class FunctionCall:
         )
 
 
-def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     try:
-        return function(**given)
+        return function(**values)
     except (StopIteration, GeneratorExit) as error:  # no future takes them
         raise RuntimeError(f"it raised {type(error).__name__}") from error
 
 
 def _told(error: Any) -> str:
-    where, said = named(error["loc"]), error["msg"]
-    return f"{where}: {said[:1].lower()}{said[1:]}, got {shown(error['input'])}"
+    where, message = named(error["loc"]), error["msg"]
+    return f"{where}: {message[:1].lower()}{message[1:]}, got {shown(error['input'])}"
 
 
 # --- what a function takes --------------------------------------------------------------------
@@ -211,15 +211,18 @@ def _hints(function: Callable[..., Any], called: str) -> dict[str, Any]:
         raise InputError(f"{called}: its annotations cannot be read: {error}") from None
 
 
-def _is(hint: Any, wanted: Any) -> bool:
-    """Whether it is that type, perhaps or None."""
-    return hint is wanted or (get_origin(hint) in (Union, UnionType) and wanted in get_args(hint))
+def _is(hint: Any, type_: Any) -> bool:
+    """Whether the hint is this type, or this type or None."""
+    return hint is type_ or (get_origin(hint) in (Union, UnionType) and type_ in get_args(hint))
 
 
 def _field(parameter: inspect.Parameter, hint: Any, about: Mapping[str, str]) -> Any:
     name = parameter.name
     more: dict[str, Any] = {"alias": name}
-    described = any(isinstance(one, FieldInfo) and one.description for one in get_args(hint))
+    described = any(
+        isinstance(annotation, FieldInfo) and annotation.description
+        for annotation in get_args(hint)
+    )
     if name in about and not described:
         more["description"] = about[name]
     default = parameter.default
@@ -240,10 +243,10 @@ def _is_json(value: Any) -> bool:
 
 def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
     """Without titles, which repeat names, and closed: a field that nobody reads is a mistake."""
-    found = {key: value for key, value in schema.items() if key != "title"}
-    if "properties" in found:
-        found.setdefault("additionalProperties", False)
-    return found
+    kept = {key: value for key, value in schema.items() if key != "title"}
+    if "properties" in kept:
+        kept.setdefault("additionalProperties", False)
+    return kept
 
 
 def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
@@ -254,10 +257,13 @@ def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     from docstring_parser import ParseError, parse
 
     try:
-        found = parse(text)
+        docstring = parse(text)
     except ParseError:  # then it is prose
         return text, {}
-    about = {one.arg_name.lstrip("*"): one.description or "" for one in found.params}
-    return (found.description or "").strip(), {
+    about = {
+        parameter.arg_name.lstrip("*"): parameter.description or ""
+        for parameter in docstring.params
+    }
+    return (docstring.description or "").strip(), {
         k: " ".join(v.split()) for k, v in about.items() if v
     }

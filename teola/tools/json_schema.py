@@ -55,26 +55,26 @@ def mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
     """The schema with `change` made to every schema inside it, the innermost first."""
     if not isinstance(schema, Mapping):
         return schema  # true or false
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _LISTED and isinstance(value, list):
-            found[key] = [mapped(one, change) for one in value]
+            result[key] = [mapped(inner, change) for inner in value]
         elif key in _NAMED and isinstance(value, Mapping):
-            found[key] = {name: mapped(one, change) for name, one in value.items()}
+            result[key] = {name: mapped(inner, change) for name, inner in value.items()}
         elif key in _ONE:
-            found[key] = mapped(value, change)
+            result[key] = mapped(value, change)
         else:
-            found[key] = value
-    return change(found)
+            result[key] = value
+    return change(result)
 
 
 def target(root: JsonSchema, ref: str) -> Any:
     """What `$ref` names within `root`. Raises LookupError."""
-    found: Any = root
+    value: Any = root
     for part in ref.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        found = found[_index(key)] if isinstance(found, list) else found[key]
-    return found
+        value = value[_index(key)] if isinstance(value, list) else value[key]
+    return value
 
 
 def _index(key: str) -> int:
@@ -113,15 +113,19 @@ def in_words(schema: Any, root: JsonSchema, depth: int = 0) -> str:
         return _one_of(schema["enum"])
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            these = [one for one in schema[key] if one != REFERENCE]
+            these = [alternative for alternative in schema[key] if alternative != REFERENCE]
             # two levels each: alternatives of alternatives multiply
             more = ["..."] if len(these) > LISTED else []
-            return _either([*(in_words(one, root, depth + 2) for one in these[:LISTED]), *more])
+            return _either(
+                [*(in_words(alternative, root, depth + 2) for alternative in these[:LISTED]), *more]
+            )
     if len(schema.get("allOf", ())) == 1:
         return in_words(schema["allOf"][0], root, depth + 1)
     kind = schema.get("type")
     if isinstance(kind, list):
-        return _either(in_words({**schema, "type": one}, root, depth + 1) for one in kind)
+        return _either(
+            in_words({**schema, "type": alternative}, root, depth + 1) for alternative in kind
+        )
     return _of_kind(kind, schema, root, depth)
 
 
@@ -164,10 +168,10 @@ def _bounds(schema: JsonSchema) -> str:
         "maximum": "<=",
         "exclusiveMaximum": "<",
     }
-    told = [f"{sign} {schema[key]}" for key, sign in signs.items() if key in schema]
+    bounds = [f"{sign} {schema[key]}" for key, sign in signs.items() if key in schema]
     if "multipleOf" in schema:
-        told.append(f"a multiple of {schema['multipleOf']}")
-    return f" {' and '.join(told)}" if told else ""
+        bounds.append(f"a multiple of {schema['multipleOf']}")
+    return f" {' and '.join(bounds)}" if bounds else ""
 
 
 def _text(schema: JsonSchema) -> str:
@@ -178,9 +182,9 @@ def _text(schema: JsonSchema) -> str:
         "uuid": "a UUID",
     }
     form = schema.get("format")
-    told = examples.get(form, f"a text (format {form})") if isinstance(form, str) else "a text"
-    told += _count(schema, "minLength", "maxLength", "characters")
-    return f"{told} that matches {schema['pattern']}" if "pattern" in schema else told
+    words = examples.get(form, f"a text (format {form})") if isinstance(form, str) else "a text"
+    words += _count(schema, "minLength", "maxLength", "characters")
+    return f"{words} that matches {schema['pattern']}" if "pattern" in schema else words
 
 
 def _count(schema: JsonSchema, least: str, most: str, of: str) -> str:
@@ -198,26 +202,26 @@ def _count(schema: JsonSchema, least: str, most: str, of: str) -> str:
 def flattened(schema: JsonSchema, name: str) -> dict[str, Any]:
     """The schema as definitions that stand side by side: itself as `name`, and all that it refers
     to as `name.1`, `name.2`, ... References then hold wherever these become `$defs`."""
-    found: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     names = {"#": name}
     waiting = ["#"]
 
-    def renamed(one: dict[str, Any]) -> dict[str, Any]:
-        ref = one.get("$ref")
+    def renamed(inner: dict[str, Any]) -> dict[str, Any]:
+        ref = inner.get("$ref")
         if not isinstance(ref, str):
-            return one
+            return inner
         if ref not in names:
             names[ref] = f"{name}.{len(names)}"
             waiting.append(ref)
-        return {**one, "$ref": f"#/$defs/{names[ref]}"}
+        return {**inner, "$ref": f"#/$defs/{names[ref]}"}
 
     while waiting:
         ref = waiting.pop(0)
         part = target(schema, ref)
         if isinstance(part, Mapping):
             part = {key: part[key] for key in part if key not in ("$defs", "definitions")}
-        found[names[ref]] = mapped(part, renamed)
-    return found
+        definitions[names[ref]] = mapped(part, renamed)
+    return definitions
 
 
 _KEPT: Final = frozenset(
@@ -262,16 +266,14 @@ def _plainer(schema: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         return {"$ref": schema["$ref"]}
     form = schema.get("format")
-    found = {key: value for key, value in schema.items() if key in _KEPT and _fits(key, value)}
+    kept = {key: value for key, value in schema.items() if key in _KEPT and _fits(key, value)}
     if form in FORMATS:
-        found = {
-            key: value for key, value in found.items() if key not in ("minLength", "maxLength")
-        }
-        found["format"] = form
-    if "required" in found:
-        known = found.get("properties", {})
-        found["required"] = [name for name in found["required"] if name in known]
-    return found
+        kept = {key: value for key, value in kept.items() if key not in ("minLength", "maxLength")}
+        kept["format"] = form
+    if "required" in kept:
+        properties = kept.get("properties", {})
+        kept["required"] = [name for name in kept["required"] if name in properties]
+    return kept
 
 
 def _fits(key: str, value: Any) -> bool:

@@ -28,26 +28,28 @@ def json_size(value: Any, most: int, other: Callable[[Any], str] | None = None) 
     characters = deepest = 0
     left: list[tuple[Any, int]] = [(value, 0)]
     while left and characters <= most:
-        one, level = left.pop()
-        if isinstance(one, str):
+        current, level = left.pop()
+        if isinstance(current, str):
             # a text above the bound is not even quoted
-            characters += len(one) if len(one) > most else len(encode_basestring_ascii(one))
-        elif one is None or isinstance(one, bool):
-            characters += _WORDS[one]
-        elif isinstance(one, (int, float)):
-            characters += len(json.dumps(one))
-        elif isinstance(one, (Mapping, list, tuple)):
+            characters += (
+                len(current) if len(current) > most else len(encode_basestring_ascii(current))
+            )
+        elif current is None or isinstance(current, bool):
+            characters += _WORDS[current]
+        elif isinstance(current, (int, float)):
+            characters += len(json.dumps(current))
+        elif isinstance(current, (Mapping, list, tuple)):
             deepest = max(deepest, level + 1)
-            items = one
-            if isinstance(one, Mapping):
-                items = (*map(str, one), *one.values()) if 4 * len(one) <= most else ()
-                characters += 2 * len(one)
+            items = current
+            if isinstance(current, Mapping):
+                items = (*map(str, current), *current.values()) if 4 * len(current) <= most else ()
+                characters += 2 * len(current)
             # brackets, and separators of two characters between items; with names, behind them too
-            characters += max(2, 2 * len(one))
+            characters += max(2, 2 * len(current))
             if characters <= most:
                 left += [(item, level + 1) for item in items]
         elif other is not None:
-            left.append((other(one), level))
+            left.append((other(current), level))
         else:
-            raise TypeError(f"{type(one).__name__} is no JSON value")
+            raise TypeError(f"{type(current).__name__} is no JSON value")
     return JsonSize(characters, deepest)

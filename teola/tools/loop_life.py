@@ -40,8 +40,8 @@ class LoopLife:
         if all(map(is_small, values)):
             return work()
         async with self._aside:
-            found: T = await self.threads.run(work)
-            return found
+            result: T = await self.threads.run(work)
+            return result
 
     def keeps(self, key: object) -> bool:
         """Whether there is something under `key`."""
@@ -63,7 +63,7 @@ class LoopLife:
         """Close everything."""
         self.threads.close()
         kept, self._kept = self._kept, {}
-        await asyncio.gather(*(one.close() for one in kept.values()))
+        await asyncio.gather(*(thing.close() for thing in kept.values()))
 
 
 _lives: Final[dict[asyncio.AbstractEventLoop, LoopLife]] = {}
@@ -71,15 +71,15 @@ _changing: Final = threading.Lock()
 
 
 def here() -> LoopLife:
-    """Of the loop that runs."""
+    """The life of the loop that runs."""
     loop = asyncio.get_running_loop()
-    found = _lives.get(loop)
-    if found is None:
+    life = _lives.get(loop)
+    if life is None:
         with _changing:
-            for other in [one for one in _lives if one.is_closed()]:
+            for other in [ended for ended in _lives if ended.is_closed()]:
                 _lives.pop(other).threads.close()
-            found = _lives[loop] = LoopLife()
-    return found
+            life = _lives[loop] = LoopLife()
+    return life
 
 
 async def close_here() -> None:

@@ -112,20 +112,20 @@ class McpConnection:
             if self._list_failed is not None and self._list_failed[0] > began:
                 # who waited meanwhile need not wait as long once more
                 raise EngineUnavailable(self._list_failed[1])
-            found = None if self._deaf else self._listing
+            listing = None if self._deaf else self._listing
             for _ in range(CHANGES):
-                if found is not None:
+                if listing is not None:
                     break
                 changes = self._changes
                 listed = await self._ask(self._pages)
                 if changes == self._changes:
-                    found = self._listing = listed
-            return listed if found is None else found
+                    listing = self._listing = listed
+            return listed if listing is None else listing
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """What the server answers. Raises EngineUnavailable, ToolLost, ToolError."""
-        found: CallToolResult = await self._ask(lambda client: client.call_tool(tool, arguments))
-        return found
+        result: CallToolResult = await self._ask(lambda client: client.call_tool(tool, arguments))
+        return result
 
     async def close(self) -> None:
         """End the connection, and the server if it is ours. Nothing of it is left."""
@@ -155,8 +155,8 @@ class McpConnection:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED:
                 reason = self._refused or _stream_failed(error)
-                told = f": {reason}" if reason else ""
-                raise ToolLost(f"the tool server {self.name!r} was lost{told}") from None
+                hint = f": {reason}" if reason else ""
+                raise ToolLost(f"the tool server {self.name!r} was lost{hint}") from None
             if error.message == FORGOTTEN:
                 self._ends()
                 raise EngineUnavailable(f"the tool server {self.name!r} began anew") from None
@@ -184,27 +184,27 @@ class McpConnection:
 
     async def _pages(self, client: Client) -> list[ListedTool]:
         """All pages of the list, in `start_s`: an answer may be one that the SDK drops."""
-        found: list[ListedTool] = []
+        tools: list[ListedTool] = []
         cursor = None
         heard, began = self._heard, self._loop.time()
         try:
             async with asyncio.timeout(self._start_s):
                 for _ in range(PAGES):
                     page = await client.list_tools(cursor=cursor)
-                    found += page.tools
+                    tools += page.tools
                     cursor = page.next_cursor
-                    if cursor is None or len(found) >= ENOUGH_LISTED:
+                    if cursor is None or len(tools) >= ENOUGH_LISTED:
                         break
         except TimeoutError:
             if heard == self._heard:
                 self._was_silent(began)
-            told = f"the tool server {self.name!r} did not list its tools in {self._start_s:g} s"
-            self._list_failed = (self._loop.time(), f"{told} (start_s)")
-            raise EngineUnavailable(f"{told} (start_s)") from None
-        if cursor is not None or len(found) > ENOUGH_LISTED:
-            del found[ENOUGH_LISTED:]
-            log.warning("tool server %s: its list goes on after %d tools", self.name, len(found))
-        return found
+            message = f"the tool server {self.name!r} did not list its tools in {self._start_s:g} s"
+            self._list_failed = (self._loop.time(), f"{message} (start_s)")
+            raise EngineUnavailable(f"{message} (start_s)") from None
+        if cursor is not None or len(tools) > ENOUGH_LISTED:
+            del tools[ENOUGH_LISTED:]
+            log.warning("tool server %s: its list goes on after %d tools", self.name, len(tools))
+        return tools
 
     # --- its life -------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class McpConnection:
             await self._connect()
 
     async def _connect(self) -> None:
-        """Again and again."""
+        """Connect, again and again."""
         failures, pause = 0, PAUSE_S
         while True:
             began, self._reached = self._loop.time(), False
@@ -227,8 +227,8 @@ class McpConnection:
                 self._renew()
             if self._loop.time() - began >= STEADY_S:
                 pause = PAUSE_S
-            told = "tool server %s was lost" if self._reached else "tool server %s did not start"
-            log.warning(told, self.name)
+            message = "tool server %s was lost" if self._reached else "tool server %s did not start"
+            log.warning(message, self.name)
             if not self._reached:
                 self._refuse(self._unavailable(error))
             if failures >= TRIES:
@@ -264,7 +264,7 @@ class McpConnection:
             self._up = self._loop.create_future()
 
     def _refuse(self, error: EngineUnavailable) -> None:
-        """Tell who waits for this attempt that it was in vain."""
+        """Tell whoever waits for this attempt that it failed."""
         self._up.set_exception(error)
         self._up.exception()  # nobody may wait for it
 
@@ -294,11 +294,13 @@ class McpConnection:
         wrote = " ".join(" ".join(notes).split())
         if len(wrote) > WROTE_CHARS:
             wrote = f"...{wrote[-WROTE_CHARS:]}"
-        said = f"; {wrote}" if wrote else ""
-        found = EngineUnavailable(f"the tool server {self.name!r} did not start: {reason}{said}")
-        for told in notes:
-            found.add_note(told)
-        return found
+        tail = f"; {wrote}" if wrote else ""
+        unavailable = EngineUnavailable(
+            f"the tool server {self.name!r} did not start: {reason}{tail}"
+        )
+        for line in notes:
+            unavailable.add_note(line)
+        return unavailable
 
     # --- what it hears --------------------------------------------------------------------
 
@@ -352,7 +354,7 @@ class McpConnection:
 
     @asynccontextmanager
     async def _watched(self) -> AsyncIterator[tuple[Any, Any]]:
-        """The transport, with an ear at what comes in."""
+        """The transport, with a listener to what comes in."""
         async with self._transport() as (incoming, outgoing):
             yield Ear(incoming, self._hears, self._ends), outgoing
 
@@ -369,12 +371,12 @@ class McpConnection:
         return True
 
     def _ends(self) -> None:
-        """Nothing more will come in."""
+        """Nothing more will come in on this connection."""
         self._renew()
         self._lost.set()
 
 
 def _stream_failed(error: MCPError) -> str | None:
     """Why the SDK no longer read an answer by URL, if that is what an error tells."""
-    told = error.message.removeprefix(STREAM_FAILED)
-    return None if told == error.message else told
+    reason = error.message.removeprefix(STREAM_FAILED)
+    return None if reason == error.message else reason

@@ -73,9 +73,9 @@ class Frames:
 
     def rest(self) -> bytes:
         """The message that is not complete yet, which is then forgotten."""
-        found = b"".join(self._parts)
+        remainder = b"".join(self._parts)
         self._parts, self._bytes = [], 0
-        return found
+        return remainder
 
     def _keep(self, part: bytes) -> None:
         self._bytes += len(part)
@@ -120,8 +120,8 @@ async def message_of(line: bytes, most_bytes: int, threads: Threads) -> SessionM
     MessageRefused."""
     if len(line) <= INLINE_BYTES:
         return _message(line, most_bytes)
-    found: SessionMessage | Exception = await threads.run(partial(_message, line, most_bytes))
-    return found
+    message: SessionMessage | Exception = await threads.run(partial(_message, line, most_bytes))
+    return message
 
 
 def _message(line: bytes, most_bytes: int) -> SessionMessage | Exception:

@@ -94,8 +94,8 @@ class ServerProcess:
         """How many processes of the server got a signal."""
         reaped = self._process.returncode is not None
         work = partial(signal_marked, self._mark, self._process.pid, number, reaped)
-        found: int = await self._threads.run(work)
-        return found
+        count: int = await self._threads.run(work)
+        return count
 
 
 class Tail(asyncio.Protocol):

@@ -99,13 +99,13 @@ class ToolServer:
         changed. Raises MissingExtra, EngineUnavailable, UnknownName."""
         connection = await self._connection()
         listed = await connection.tools()
-        made = self._made.get(connection)
-        if made is None or made.listed is not listed:
-            if made is None:
-                self._check_names([one.name for one in listed])
+        cached = self._made.get(connection)
+        if cached is None or cached.listed is not listed:
+            if cached is None:
+                self._check_names([tool.name for tool in listed])
             tools = await here().threads.run(partial(self._offered, listed))
-            made = self._made[connection] = _Made(listed, tools)
-        return list(made.tools)
+            cached = self._made[connection] = _Made(listed, tools)
+        return list(cached.tools)
 
     async def close(self) -> None:
         """End the connection from the loop that runs, before the runtime does; the next use begins
@@ -127,25 +127,25 @@ class ToolServer:
     def _offered(self, listed: Sequence[ListedTool]) -> list[Tool]:
         """Tools with names of their own: a server's may differ in what no name here can have. Runs
         in a thread: a list may be long."""
-        found: dict[str, Tool] = {}
+        tools: dict[str, Tool] = {}
         left_out: list[str] = []
         characters = self.most_list_chars
-        for one in listed:
-            if self.only is not None and one.name not in self.only:
+        for spec in listed:
+            if self.only is not None and spec.name not in self.only:
                 continue
-            size = _size(one, characters) if len(found) < self.most_tools else characters + 1
+            size = _size(spec, characters) if len(tools) < self.most_tools else characters + 1
             if size > characters:
-                left_out.append(one.name)
+                left_out.append(spec.name)
                 continue
-            tool = self._tool(one)
+            tool = self._tool(spec)
             if tool is None:
                 continue
             characters -= size
             name, number = tool.name, 1
-            while name in found:
+            while name in tools:
                 number += 1
                 name = f"{tool.name[:60]}_{number}"
-            found[name] = replace(tool, name=name)
+            tools[name] = replace(tool, name=name)
         if left_out:
             log.warning(
                 "tool server %s: %d of its tools are left out, for they are more than the %d of "
@@ -154,7 +154,7 @@ class ToolServer:
                 ", ".join(name[:NAMED] for name in left_out[:TOLD])
                 + (", ..." if len(left_out) > TOLD else ""),
             )
-        return list(found.values())
+        return list(tools.values())
 
     def _tool(self, listed: ListedTool) -> Tool | None:
         """None for one that cannot be offered."""
@@ -231,8 +231,8 @@ def mcp_tools(
     called = f"tool server {name!r}" if name else "mcp_tools"
     if (command is None) == (url is None):
         raise InputError(f"{called}: give a command or a url")
-    for given, way in ((env, "command"), (cwd, "command"), (headers, "url")):
-        if given is not None and (command if way == "command" else url) is None:
+    for setting, way in ((env, "command"), (cwd, "command"), (headers, "url")):
+        if setting is not None and (command if way == "command" else url) is None:
             raise InputError(f"{called}: env and cwd go with a command, headers with a url")
     check_options(called, timeout_s, retries, most_chars, most_bytes)
     if not (start_s > 0 and isfinite(start_s)):

@@ -49,7 +49,7 @@ class ByCommand:
     most_message_bytes: int = MESSAGE_BYTES
 
     def __post_init__(self) -> None:
-        texts = all(isinstance(one, str) for one in self.command)
+        texts = all(isinstance(word, str) for word in self.command)
         if isinstance(self.command, str) or not self.command or not texts:
             raise InputError(f"command must be a list of texts, got {self.command!r}")
         _check_bytes(self.most_message_bytes)
@@ -111,8 +111,8 @@ async def _streams_of(server: ByCommand) -> AsyncIterator[Any]:
                 async with streams.open() as ours:
                     yield ours
             except Exception as error:
-                if said := process.tail.text:
-                    error.add_note(f"it wrote: {said}")
+                if written := process.tail.text:
+                    error.add_note(f"it wrote: {written}")
                 raise
     finally:
         threads.close()

@@ -40,15 +40,15 @@ class ToolsByName:
         """The tool, or the server of tools, called `name`. Raises UnknownName."""
         if name in self._own:
             return self._own[name]
-        known = {*self._own, *REGISTRY.names()}
-        if name not in known:
-            raise UnknownName("tool", name, known)
+        names = {*self._own, *REGISTRY.names()}
+        if name not in names:
+            raise UnknownName("tool", name, names)
         return REGISTRY.find(name)
 
     async def start(self, sources: Iterable[NamedTool | str]) -> dict[str, Exception]:
         """Start the servers among these, side by side, or by their names. Returns why some could
         not be, by name."""
-        found: dict[str, Exception] = {}
+        failures: dict[str, Exception] = {}
 
         async def one(source: NamedTool | str) -> None:
             name = source if isinstance(source, str) else source.name
@@ -57,10 +57,10 @@ class ToolsByName:
                 if isinstance(server, ToolServer):
                     await server.tools()
             except TeolaError as error:
-                found[name] = error
+                failures[name] = error
 
         await asyncio.gather(*map(one, sources))
-        return found
+        return failures
 
     async def close(self) -> None:
         """End what tools have started on the loop that runs."""

@@ -31,14 +31,14 @@ def listed(box: Toolbox) -> list[dict[str, Any]]:
     """The tools of a box as JSON values."""
     return [
         {
-            "name": one.name,
-            "description": one.description,
-            "schema": dict(one.schema),
-            "pure": one.pure,
-            "approval": one.approval is not False,
-            "source": one.source,
+            "name": tool.name,
+            "description": tool.description,
+            "schema": dict(tool.schema),
+            "pure": tool.pure,
+            "approval": tool.approval is not False,
+            "source": tool.source,
         }
-        for one in box
+        for tool in box
     ]
 
 
@@ -46,18 +46,18 @@ def known(offered: Iterable[Mapping[str, Any]], own: Toolbox) -> list[Tool]:
     """The tools of a list: the `own` ones among them as they are, others so that calls can be
     decided on and not made."""
     return [
-        own[one["name"]]
-        if not one["source"] and one["name"] in own
+        own[spec["name"]]
+        if not spec["source"] and spec["name"] in own
         else Tool(
-            one["name"],
-            one["description"],
-            one["schema"],
+            spec["name"],
+            spec["description"],
+            spec["schema"],
             _elsewhere,
-            pure=one["pure"],
-            approval=one["approval"],
-            source=one["source"],
+            pure=spec["pure"],
+            approval=spec["approval"],
+            source=spec["source"],
         )
-        for one in offered
+        for spec in offered
     ]
 
 
@@ -92,7 +92,8 @@ class ToolsCheck:
     def checked(
         self, specs: Any, most: int = MOST_TOOLS, characters: int = MOST_CHARACTERS
     ) -> CheckedTools:
-        """most: tools. characters: of all of them, as JSON. Raises InputError for what is none."""
+        """The tools, checked. most: tools. characters: of all of them, as JSON. Raises InputError
+        for what is no tool."""
         if not isinstance(specs, list):
             raise InputError("tools must be a list")
         if len(specs) > most:
@@ -149,7 +150,7 @@ def checked_tools(specs: Any) -> CheckedTools:
 
 def of_client(specs: CheckedTools, taken: Toolbox) -> ClientTools:
     """Tools that a client describes. Raises InputError for one whose name is `taken`."""
-    found: dict[str, Tool] = {}
+    tools: dict[str, Tool] = {}
     names: dict[str, str] = {}
     for i, spec in enumerate(specs):
         name, about, schema = _described(i, spec)
@@ -159,8 +160,8 @@ def of_client(specs: CheckedTools, taken: Toolbox) -> ClientTools:
                 "another name"
             )
         names[name] = name
-        found[name] = Tool(name, about, as_object(schema), _elsewhere, source=CLIENT)
-    return ClientTools(list(found.values()), names)
+        tools[name] = Tool(name, about, as_object(schema), _elsewhere, source=CLIENT)
+    return ClientTools(list(tools.values()), names)
 
 
 def _described(i: int, spec: Any) -> tuple[str, str, Any]:
@@ -192,16 +193,16 @@ def chosen_of(choice: Any, names: Mapping[str, str]) -> tuple[str, ...]:
             "tool_choice is none, auto, required, or "
             '{"type": "function", "function": {"name": ...}}'
         )
-    found = tuple(here for here, theirs in names.items() if theirs == name)
-    if not found:
+    chosen = tuple(here for here, theirs in names.items() if theirs == name)
+    if not chosen:
         raise UnknownName("tool", name, names.values())
-    return found
+    return chosen
 
 
 def digest_of(values: Iterable[Any]) -> str:
-    """Of JSON values. Each is written by itself: what writes one holds everybody up."""
-    found = blake2b(digest_size=16)
+    """Digest of JSON values. Each is written by itself: one long write would hold everybody up."""
+    digest = blake2b(digest_size=16)
     for value in values:
         text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-        found.update(text.encode("utf-8", "surrogatepass") + b"\n")
-    return found.hexdigest()
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()

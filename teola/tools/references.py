@@ -47,7 +47,7 @@ class Reference(NamedTuple):
     path: tuple[str | int, ...]
 
     def __str__(self) -> str:
-        steps = (f"[{one}]" if isinstance(one, int) else f".{one}" for one in self.path)
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
         return f"${self.call}{''.join(steps)}"
 
 
@@ -61,18 +61,24 @@ def lone(value: Any) -> Reference | None:
 
 def referred(value: Any, earlier: Collection[int]) -> list[Reference]:
     """All references to `earlier` calls, wherever they stand, in order."""
-    found: list[Reference] = []
+    references: list[Reference] = []
     for text in _texts(value):
         whole = lone(text)
         within = map(_referring, _WITHIN.finditer(text)) if whole is None else (whole,)
-        found += [one for one in within if one is not None and one.call in earlier]
-    return found
+        references += [
+            reference for reference in within if reference is not None and reference.call in earlier
+        ]
+    return references
 
 
 def unknown(value: Any, earlier: Collection[int]) -> list[Reference]:
     """Lone references to calls that are not among the `earlier` ones."""
-    found = (lone(text) for text in _texts(value))
-    return [one for one in found if one is not None and one.call not in earlier]
+    references = (lone(text) for text in _texts(value))
+    return [
+        reference
+        for reference in references
+        if reference is not None and reference.call not in earlier
+    ]
 
 
 def substituted(
@@ -150,16 +156,16 @@ class _Filling:
         result = self._results[reference.call]
         if result.failed:
             raise InputError(f"{reference} cannot be read, because call {reference.call} failed")
-        found: Any = result.value
+        value: Any = result.value
         for step in reference.path:
-            if isinstance(found, str):
-                found = self._opened(found)
-            listed = isinstance(found, list) and isinstance(step, int) and step < len(found)
-            if not listed and not (isinstance(found, dict) and step in found):
-                raise InputError(f"{reference} leads nowhere: {_told(step, found, self._most)}")
-            found = found[step]
-        self._found[reference] = found
-        return found
+            if isinstance(value, str):
+                value = self._opened(value)
+            listed = isinstance(value, list) and isinstance(step, int) and step < len(value)
+            if not listed and not (isinstance(value, dict) and step in value):
+                raise InputError(f"{reference} leads nowhere: {_told(step, value, self._most)}")
+            value = value[step]
+        self._found[reference] = value
+        return value
 
     def _opened(self, text: str) -> Any:
         """A text that is an object or a list in JSON, as many tools answer. A longer one than that
@@ -189,26 +195,26 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
+        for item in value.values():
+            yield from _texts(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for item in value:
+            yield from _texts(item)
 
 
-def _told(step: str | int, found: Any, most: int) -> str:
-    if isinstance(found, dict) and isinstance(step, str):
-        names = ", ".join(str(name)[:SHOWN] for name in islice(found, NAMES)) or "nothing"
-        more = f" and {len(found) - NAMES:,} more" if len(found) > NAMES else ""
+def _told(step: str | int, value: Any, most: int) -> str:
+    if isinstance(value, dict) and isinstance(step, str):
+        names = ", ".join(str(name)[:SHOWN] for name in islice(value, NAMES)) or "nothing"
+        more = f" and {len(value) - NAMES:,} more" if len(value) > NAMES else ""
         return f"there is no {step!r} (there is {names}{more})"
-    if isinstance(found, list) and isinstance(step, int):
-        return f"there are {len(found)} items, counted from 0"
-    if isinstance(found, str) and len(found) > 2 * most:
+    if isinstance(value, list) and isinstance(step, int):
+        return f"there are {len(value)} items, counted from 0"
+    if isinstance(value, str) and len(value) > 2 * most:
         return (
-            f"it is a text of {len(found):,} characters, and is looked into up to {2 * most:,}, "
+            f"it is a text of {len(value):,} characters, and is looked into up to {2 * most:,}, "
             "twice most_argument_chars"
         )
-    return f"{shown(found)} has no {step!r}"
+    return f"{shown(value)} has no {step!r}"
 
 
 # --- schemas that take them -------------------------------------------------------------------
@@ -221,15 +227,15 @@ def referring(schema: JsonSchema) -> dict[str, Any]:
 
 
 def _opened(schema: dict[str, Any]) -> dict[str, Any]:
-    found = dict(schema)
-    if "properties" in found:
-        found["properties"] = {k: _or_reference(v) for k, v in found["properties"].items()}
+    opened = dict(schema)
+    if "properties" in opened:
+        opened["properties"] = {k: _or_reference(v) for k, v in opened["properties"].items()}
     for key in ("items", "additionalProperties"):
-        if isinstance(found.get(key), Mapping):
-            found[key] = _or_reference(found[key])
-    if isinstance(found.get("prefixItems"), list):
-        found["prefixItems"] = list(map(_or_reference, found["prefixItems"]))
-    return found
+        if isinstance(opened.get(key), Mapping):
+            opened[key] = _or_reference(opened[key])
+    if isinstance(opened.get("prefixItems"), list):
+        opened["prefixItems"] = list(map(_or_reference, opened["prefixItems"]))
+    return opened
 
 
 def _or_reference(schema: Any) -> Any:

@@ -56,8 +56,8 @@ def sql_lookup(
         return look_up(address, sql, limits, schema, trust_role=trust_role).result()
 
     named = f" The tables are {', '.join(schema.names)}." if schema and schema.names else ""
-    told = f"{ABOUT}{named} {about}".strip()
-    return tool(lookup, name=name, description=told, pure=True, timeout_s=2 * seconds + 30)
+    description = f"{ABOUT}{named} {about}".strip()
+    return tool(lookup, name=name, description=description, pure=True, timeout_s=2 * seconds + 30)
 
 
 def _address(context: ToolContext, secret: str) -> str:

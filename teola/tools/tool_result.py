@@ -52,12 +52,14 @@ class Shown(NamedTuple):
 def read(returned: Any, most_chars: int, most_bytes: int) -> ToolResult:
     """What a tool returned, as text and as JSON within its bounds. Raises OutputError."""
     if isinstance(returned, Shown):
-        found = bounded(returned.value, most_bytes)
-        told = clean(returned.text[:most_chars]), len(returned.text)
+        kept = bounded(returned.value, most_bytes)
+        text_and_length = clean(returned.text[:most_chars]), len(returned.text)
     else:
-        found = bounded(returned, most_bytes)
-        told = _told(found, most_chars)
-    return ToolResult(_noted(*told, found, most_chars, most_bytes), found.value, nbytes=found.bytes)
+        kept = bounded(returned, most_bytes)
+        text_and_length = _told(kept, most_chars)
+    return ToolResult(
+        _noted(*text_and_length, kept, most_chars, most_bytes), kept.value, nbytes=kept.bytes
+    )
 
 
 def as_text(value: Any) -> str:
@@ -77,19 +79,19 @@ _CUT: Final = "\n[cut: this is the beginning of {} characters{}; ask for less]"
 _LEFT_OUT: Final = "; of the result {} bytes are kept (most_bytes), and the rest is left out"
 
 
-def _told(found: CutJson, most_chars: int) -> tuple[str, int]:
+def _told(kept: CutJson, most_chars: int) -> tuple[str, int]:
     """The beginning of a value as text, and how many characters it has in all."""
-    if isinstance(found.value, str):
-        return found.value[:most_chars], found.whole or len(found.value)
-    if found.characters <= most_chars:
-        return written(found.value), found.characters
-    return beginning(found.value, most_chars), found.characters
+    if isinstance(kept.value, str):
+        return kept.value[:most_chars], kept.whole or len(kept.value)
+    if kept.characters <= most_chars:
+        return written(kept.value), kept.characters
+    return beginning(kept.value, most_chars), kept.characters
 
 
-def _noted(text: str, whole: int, found: CutJson, most_chars: int, most_bytes: int) -> str:
+def _noted(text: str, whole: int, kept: CutJson, most_chars: int, most_bytes: int) -> str:
     """A text within its bound, with a note where it or the value was cut. whole: characters that
     there were."""
-    if not found.cut:
+    if not kept.cut:
         if whole <= most_chars:
             return text
         note = _CUT.format(f"{whole:,}", "")

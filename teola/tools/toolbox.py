@@ -39,16 +39,16 @@ class Toolbox:
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]]) -> None:
         self._tools: dict[str, Tool] = {}
-        for given in tools:
-            if isinstance(given, ToolServer):
+        for source in tools:
+            if isinstance(source, ToolServer):
                 raise InputError(
-                    f"the tools of server {given.name!r} are not known before it runs: "
+                    f"the tools of server {source.name!r} are not known before it runs: "
                     "await Toolbox.of(...)"
                 )
-            one = given if isinstance(given, Tool) else tool(given)
-            if one.name in self._tools:
-                raise InputError(f"two tools are called {one.name!r}; give one a name of its own")
-            self._tools[one.name] = one
+            entry = source if isinstance(source, Tool) else tool(source)
+            if entry.name in self._tools:
+                raise InputError(f"two tools are called {entry.name!r}; give one a name of its own")
+            self._tools[entry.name] = entry
         self._referring: dict[str, ArgumentChecker] = {}
 
     @classmethod
@@ -58,16 +58,16 @@ class Toolbox:
         A server's tool whose name another one has, too, gets its server's name in front. Raises
         InputError, MissingExtra, EngineUnavailable.
         """
-        servers = [one for one in sources if isinstance(one, ToolServer)]
+        servers = [source for source in sources if isinstance(source, ToolServer)]
         offered = dict(zip(servers, await _offers(servers), strict=True))
-        found: list[Tool] = []
-        for one in sources:
-            if isinstance(one, ToolServer):
-                found += offered[one]
+        tools: list[Tool] = []
+        for source in sources:
+            if isinstance(source, ToolServer):
+                tools += offered[source]
             else:
-                found.append(one if isinstance(one, Tool) else tool(one))
-        names = Counter(one.name for one in found)
-        return cls(_prefixed(one) if names[one.name] > 1 else one for one in found)
+                tools.append(source if isinstance(source, Tool) else tool(source))
+        names = Counter(entry.name for entry in tools)
+        return cls(_prefixed(entry) if names[entry.name] > 1 else entry for entry in tools)
 
     @property
     def names(self) -> list[str]:
@@ -84,11 +84,11 @@ class Toolbox:
         return name in self._tools
 
     def __getitem__(self, name: str) -> Tool:
-        """Raises UnknownName, which names the nearest."""
-        found = self._tools.get(name)
-        if found is None:
+        """The tool called `name`. Raises UnknownName, which names the nearest."""
+        entry = self._tools.get(name)
+        if entry is None:
             raise UnknownName("tool", name, self._tools)
-        return found
+        return entry
 
     # --- what a model is told -------------------------------------------------------------
 
@@ -97,10 +97,10 @@ class Toolbox:
         """A line of JSON for each tool: name, description, and schema of its arguments."""
         return "\n".join(
             json.dumps(
-                {"name": one.name, "description": one.description, "args": one.schema},
+                {"name": entry.name, "description": entry.description, "args": entry.schema},
                 ensure_ascii=False,
             )
-            for one in self
+            for entry in self
         )
 
     @cached_property
@@ -110,12 +110,12 @@ class Toolbox:
             {
                 "type": "function",
                 "function": {
-                    "name": one.name,
-                    "description": one.description,
-                    "parameters": one.schema,
+                    "name": entry.name,
+                    "description": entry.description,
+                    "parameters": entry.schema,
                 },
             }
-            for one in self
+            for entry in self
         ]
 
     def functions(self, *, references: bool) -> list[dict[str, Any]]:
@@ -123,8 +123,8 @@ class Toolbox:
         if not references:
             return self.openai
         return [
-            {**one, "function": {**one["function"], "parameters": _opened_up(self[name].schema)}}
-            for name, one in zip(self.names, self.openai, strict=True)
+            {**spec, "function": {**spec["function"], "parameters": _opened_up(self[name].schema)}}
+            for name, spec in zip(self.names, self.openai, strict=True)
         ]
 
     def decision(
@@ -137,7 +137,7 @@ class Toolbox:
     ) -> dict[str, Any]:
         """JSON schema of a Decision, for constrained decoding. references: whether arguments may
         refer to results ("$1")."""
-        schemas = {one.name: one.schema for one in self}
+        schemas = {entry.name: entry.schema for entry in self}
         if not schemas:
             raise InputError("there is no tool to decide on")
         return decision_schema(
@@ -160,11 +160,11 @@ class Toolbox:
             except (ValueError, RecursionError) as error:
                 raise OutputError(f"a decision must be JSON: {error}") from None
         thought, listed = opened(decision)
-        known = set(earlier)
+        numbers = set(earlier)
         calls = []
-        for place, one in enumerate(listed, first):
-            calls.append(self.read_call(one, place, known))
-            known.add(calls[-1].number)
+        for place, call in enumerate(listed, first):
+            calls.append(self.read_call(call, place, numbers))
+            numbers.add(calls[-1].number)
         return Decision(thought, tuple(calls))
 
     def read_call(
@@ -173,16 +173,18 @@ class Toolbox:
         """One call of a decision, as soon as it is there. place: its number, if it gives itself
         none. references: its arguments may refer to results; else they are what they are. Raises
         OutputError for what is none."""
-        known = frozenset(earlier)
-        number, name, arguments = fields_of(call, place, known)
+        numbers = frozenset(earlier)
+        number, name, arguments = fields_of(call, place, numbers)
         if not isinstance(arguments, Mapping):
-            told = f"{name} was not called: its arguments must be an object, got {shown(arguments)}"
-            return PlannedCall(number, name, {}, (), told, literal=True)
+            message = (
+                f"{name} was not called: its arguments must be an object, got {shown(arguments)}"
+            )
+            return PlannedCall(number, name, {}, (), message, literal=True)
         if not references:
             problem = self._literal_problem(name, arguments)
             return PlannedCall(number, name, arguments, (), problem, literal=True)
-        reads = tuple(sorted({one.call for one in referred(arguments, known)}))
-        problem = self._problem(name, arguments, reads, known)
+        reads = tuple(sorted({reference.call for reference in referred(arguments, numbers)}))
+        problem = self._problem(name, arguments, reads, numbers)
         return PlannedCall(number, name, arguments, reads, problem)
 
     async def run(
@@ -236,8 +238,8 @@ class Toolbox:
         except UnknownName as error:
             return str(error)
         problems = [
-            f"{one} refers to no earlier call; the text {one} is written ${one}"
-            for one in unknown(arguments, earlier)
+            f"{reference} refers to no earlier call; the text {reference} is written ${reference}"
+            for reference in unknown(arguments, earlier)
         ]
         if not problems:
             problems = self._checked(chosen, arguments) if reads else chosen.problems(arguments)
@@ -252,7 +254,7 @@ class Toolbox:
         return f"{name} was not called: {'; '.join(problems)}" if problems else ""
 
     def _checked(self, chosen: Tool, arguments: Mapping[str, Any]) -> list[str]:
-        """What is wrong with arguments whatever they refer to."""
+        """What is wrong with the arguments, whatever they refer to."""
         checker = self._referring.get(chosen.name)
         if checker is None:
             checker = ArgumentChecker(_opened_up(chosen.checked_schema))
@@ -262,20 +264,20 @@ class Toolbox:
 
 def _opened_up(schema: JsonSchema) -> JsonSchema:
     """The schema of arguments that may be references."""
-    found = referring(schema)
-    found["$defs"] = {**found.get("$defs", {}), **REFERENCES}
-    return found
+    open_schema = referring(schema)
+    open_schema["$defs"] = {**open_schema.get("$defs", {}), **REFERENCES}
+    return open_schema
 
 
 async def _offers(servers: Iterable[ToolServer]) -> list[list[Tool]]:
     """Tools of each. All are waited for, so that no start is left half done."""
-    found = await asyncio.gather(*(one.tools() for one in servers), return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return [one for one in found if not isinstance(one, BaseException)]
+    results = await asyncio.gather(*(server.tools() for server in servers), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]
 
 
-def _prefixed(one: Tool) -> Tool:
-    name = f"{one.source}_{one.name}"[:64]
-    return replace(one, name=name) if one.source and NAME.fullmatch(name) else one
+def _prefixed(entry: Tool) -> Tool:
+    name = f"{entry.source}_{entry.name}"[:64]
+    return replace(entry, name=name) if entry.source and NAME.fullmatch(name) else entry

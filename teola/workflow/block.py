@@ -146,21 +146,21 @@ class Block:
             raise self._wrong(_undeclared("reads", port, declared, "`needs` or `may_use`"))
 
     def _no_engine(self, key: str, op: Op) -> TemplateError:
-        made = type(self._owner).__name__
+        owner = type(self._owner).__name__
         return self._wrong(
             f'no engine is to run its {op.value} {key!r}; declare `default_engine = "..."` in '
-            f'{made} (functions run at "python"), or give {made}(engine=...)'
+            f'{owner} (functions run at "python"), or give {owner}(engine=...)'
         )
 
     def _wrong(self, what: str) -> TemplateError:
-        """A slip of the component's class."""
+        """The error for a slip in the component's class."""
         return TemplateError(
             f"component {self._owner.name!r} ({type(self._owner).__name__}): {what}"
         )
 
 
 def _undeclared(does: str, port: str, declared: Collection[str], where: str) -> str:
-    """What is wrong where a component reads or gives a name that it does not declare."""
+    """The message for a component that reads or gives a name that it does not declare."""
     near = get_close_matches(port, declared, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(sorted(declared)) or "nothing"
@@ -168,7 +168,7 @@ def _undeclared(does: str, port: str, declared: Collection[str], where: str) -> 
 
 
 def too_many_primitives() -> InputError:
-    """Why a graph is not built."""
+    """The error for a graph that is not built, because it has too many primitives."""
     return InputError(
         "this query's graph has more primitives than are allowed (max_primitives); ask for fewer "
         "results or expansions, or give fewer items"

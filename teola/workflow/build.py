@@ -132,28 +132,28 @@ def _united(sets: Iterable[frozenset[str]]) -> frozenset[str]:
 def _inside(app: str, template: Template) -> dict[str, Component]:
     """Its components by name, and those of the parts that they may grow. Raises TemplateError where
     two have one name, by which overrides and habits go."""
-    found = dict(template.by_name)
+    components = dict(template.by_name)
     for component in template.components:
         for body in component.bodies:
             for name, inner in _inside(app, body.template).items():
-                if found.setdefault(name, inner) is not inner:
+                if components.setdefault(name, inner) is not inner:
                     raise TemplateError(
                         f"two components of {app!r} are called {name!r}, one of them in the body "
                         f"of {component.name!r}; give one a name of its own: "
                         f"{type(inner).__name__}(name=...)"
                     )
-    return found
+    return components
 
 
 def expand_inputs(inputs: Mapping[str, Kind]) -> dict[str, Kind]:
     """Inputs as the graph sees them: documents become the chunks to index and a search scope."""
-    found: dict[str, Kind] = {}
+    expanded: dict[str, Kind] = {}
     for name, kind in inputs.items():
         if kind is Kind.DOCUMENTS:
-            found |= {"chunks": Kind.CHUNKS, "scope": Kind.SCOPE}
+            expanded |= {"chunks": Kind.CHUNKS, "scope": Kind.SCOPE}
         else:
-            found[name] = kind
-    return found
+            expanded[name] = kind
+    return expanded
 
 
 class _Build:
@@ -239,12 +239,12 @@ class _Build:
         if not waits:
             near = self.template.order_graph.predecessors(component.name)
             upstream = upstream & effects.union(near)
-        found = []
+        orders = []
         for before in sorted(upstream, key=self.position.__getitem__):
             effect = waits or before in effects
             reason = "keeps the order of effects" if effect else "order of the template"
-            found += [Order(tail, reason, effect) for tail in self.tails[before]]
-        return tuple(found)
+            orders += [Order(tail, reason, effect) for tail in self.tails[before]]
+        return tuple(orders)
 
     def _protect(self, component: Component, primitive: Primitive) -> tuple[Order, ...]:
         """A search waits for every ingestion upstream into the store that it searches, and an
@@ -254,15 +254,15 @@ class _Build:
         if not reads and not writes:
             return ()
         upstream = self.builder.wirer.upstream[component.name]
-        found = []
+        orders = []
         for p in self.primitives:
             if p.component not in upstream:
                 continue
             if reads & writes_of(p):
-                found.append(Order(p.id, "searches what it stores", effect=True))
+                orders.append(Order(p.id, "searches what it stores", effect=True))
             elif writes & reads_of(p):
-                found.append(Order(p.id, "searches what was stored before", effect=True))
-        return tuple(found)
+                orders.append(Order(p.id, "searches what was stored before", effect=True))
+        return tuple(orders)
 
     def _join(
         self,

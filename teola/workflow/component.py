@@ -111,9 +111,9 @@ class Component:
                 raise UnknownName(
                     "parameter", key, self.config_type.model_fields, f"component {self.name!r}"
                 )
-        given = {name: getattr(base, name) for name in base.model_fields_set} if base else {}
+        base_values = {name: getattr(base, name) for name in base.model_fields_set} if base else {}
         try:
-            return self.config_type(**{**given, **values})
+            return self.config_type(**{**base_values, **values})
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in (self.name, *first["loc"]))
@@ -121,10 +121,10 @@ class Component:
 
     def decompose(self, block: Block) -> None:
         """Add this component's primitives to `block` and name what they give."""
-        made = type(self).__name__
+        type_name = type(self).__name__
         raise TemplateError(
-            f"component {self.name!r} ({made}): {made} has no method `decompose(self, block)`, "
-            "which adds its primitives"
+            f"component {self.name!r} ({type_name}): {type_name} has no method "
+            "`decompose(self, block)`, which adds its primitives"
         )
 
     def kind_of(self, port: str) -> Kind:
@@ -257,11 +257,11 @@ REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
 def named(name: str) -> Component:
     """The component called `name`, with the parameters that it has by default. Raises UnknownName,
     and InputError where it cannot be made without any."""
-    found = REGISTRY.find(name)
-    if isinstance(found, Component):
-        return found
+    thing = REGISTRY.find(name)
+    if isinstance(thing, Component):
+        return thing
     try:
-        return found()
+        return thing()
     except TypeError as error:
         raise InputError(f"{REGISTRY.called(name)} needs parameters: {error}") from None
 
@@ -287,8 +287,8 @@ def _not_joinable(node: object) -> TemplateError:
 
 
 def _add(components: dict[str, Component], component: Component) -> None:
-    known = components.setdefault(component.name, component)
-    if known is not component:
+    first = components.setdefault(component.name, component)
+    if first is not component:
         raise TemplateError(
             f"two components are called {component.name!r}; give one a name of its own: "
             f"{type(component).__name__}(name=...)"

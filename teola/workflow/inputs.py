@@ -73,33 +73,33 @@ class Input:
 
 def declared(inputs: Mapping[str, str | Kind | Input]) -> dict[str, Input]:
     """Inputs as an application declares them. Raises UnknownName, TemplateError."""
-    found = {}
-    for name, one in inputs.items():
+    parsed = {}
+    for name, entry in inputs.items():
         try:
-            found[name] = one if isinstance(one, Input) else Input(one)
+            parsed[name] = entry if isinstance(entry, Input) else Input(entry)
         except UnknownName as error:
             raise UnknownName("kind", error.name, error.valid, f"input {name!r}") from None
         except TemplateError as error:
             raise TemplateError(f"input {name!r}: {error}") from None
-    return found
+    return parsed
 
 
 def kinds_of(inputs: Mapping[str, Input]) -> dict[str, Kind]:
     """The inputs by kind."""
-    return {name: Kind(one.kind) for name, one in inputs.items()}
+    return {name: Kind(entry.kind) for name, entry in inputs.items()}
 
 
 def completed(inputs: Mapping[str, Input], given: Mapping[str, Any]) -> dict[str, Any]:
     """`given` with the defaults of what it leaves out, and without what stays absent."""
-    found = {
+    values = {
         name: value
         for name, value in given.items()
         if name not in inputs or not inputs[name].left_out(value)
     }
-    for name, one in inputs.items():
-        if one.optional and one.default is not None and name not in found:
-            found[name] = deepcopy(one.default)
-    return found
+    for name, entry in inputs.items():
+        if entry.optional and entry.default is not None and name not in values:
+            values[name] = deepcopy(entry.default)
+    return values
 
 
 def absent(
@@ -107,7 +107,7 @@ def absent(
 ) -> frozenset[str]:
     """Inputs that have neither a default nor a value in `given`, and need none."""
     return frozenset(
-        name for name, one in inputs.items() if one.default is None and name not in given
+        name for name, entry in inputs.items() if entry.default is None and name not in given
     )
 
 
@@ -125,7 +125,7 @@ def check_value(name: str, kind: Kind | str, value: Any, *, empty: bool = False)
 
 def check(given: Mapping[str, Any], inputs: Mapping[str, Input], app: str) -> None:
     """Raise InputError unless `given` fits the inputs that the application declares."""
-    documents = any(one.kind is Kind.DOCUMENTS for one in inputs.values())
+    documents = any(entry.kind is Kind.DOCUMENTS for entry in inputs.values())
     extra = {"collection", "filters"} if documents else set()
     where = f"application {app!r}"
     for name, value in given.items():
@@ -146,22 +146,22 @@ def check(given: Mapping[str, Any], inputs: Mapping[str, Input], app: str) -> No
 def by_name(inputs: Mapping[str, Any] | None, more: dict[str, Any]) -> dict[str, Any]:
     """What a query gives, as a mapping and by keyword. Raises InputError for anything else."""
     if inputs is not None and not isinstance(inputs, Mapping):
-        told = repr(inputs) if isinstance(inputs, str) and len(inputs) <= SHOWN else "..."
-        raise InputError(f"inputs go by name, such as question={told}, or in one mapping")
+        example = repr(inputs) if isinstance(inputs, str) and len(inputs) <= SHOWN else "..."
+        raise InputError(f"inputs go by name, such as question={example}, or in one mapping")
     return {**(inputs or {}), **more}
 
 
 def nested(overrides: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
     """{"a.b": 1} and {"a": {"b": 1}} alike. Raises InputError."""
-    found: dict[str, dict[str, Any]] = {}
+    by_component: dict[str, dict[str, Any]] = {}
     for key, value in (overrides or {}).items():
         component, dot, parameter = key.partition(".")
         if dot:
-            found.setdefault(component, {})[parameter] = value
+            by_component.setdefault(component, {})[parameter] = value
         elif isinstance(value, Mapping):
-            found.setdefault(component, {}).update(value)
+            by_component.setdefault(component, {}).update(value)
         else:
             raise InputError(
                 f"override {key!r} must name a component and a parameter, such as search.top_k"
             )
-    return found
+    return by_component

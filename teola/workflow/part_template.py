@@ -56,18 +56,18 @@ class PartTemplate:
                 for before in nx.ancestors(order, c.name)
                 for name in self.template.by_name[before].given_kinds
             }
-            for ports, found in ((c.required, self.needs), (c.extra, self.may_use)):
+            for ports, target in ((c.required, self.needs), (c.extra, self.may_use)):
                 for port, name in ports.items():
                     if name not in inside:
                         kinds.setdefault(name, []).append(c.kind_of(port))
-                        found[name] = _common(kinds[name])
+                        target[name] = _common(kinds[name])
         for name in self.needs:
             self.needs[name] = _common(kinds[name])
             self.may_use.pop(name, None)
 
     def _kinds(self) -> dict[str, Kind]:
         """Kinds of what it gives."""
-        found = {}
+        by_name = {}
         for name in self.gives:
             kinds = [c.given_kinds[name] for c in self.template.components if name in c.given_kinds]
             if not kinds:
@@ -76,8 +76,8 @@ class PartTemplate:
                     f"component {self.owner!r} wants {name!r} of its body, which nothing there "
                     f"gives (available: {', '.join(valid) or 'nothing'})"
                 )
-            found[name] = kinds[0]
-        return found
+            by_name[name] = kinds[0]
+        return by_name
 
     @property
     def effect(self) -> bool:
@@ -89,7 +89,7 @@ class PartTemplate:
         return {name: kind for name, kind in names.items() if name not in self._given}
 
     def builder(self, block: Reads) -> Builder:
-        """For what there is upstream in this template."""
+        """The Builder for what is upstream in this template."""
         kinds: dict[str, Kind] = {}
         for names in (self.needs, self.may_use):
             for name, kind in names.items():
@@ -101,11 +101,11 @@ class PartTemplate:
                     kind = Kind.TEXTS if many else Kind.TEXT if kind is Kind.TEXTS else kind
                 kinds[name] = kind
         key = tuple(sorted(kinds.items(), key=lambda pair: pair[0]))
-        found = self._builders.get(key)
-        if found is None:
+        cached = self._builders.get(key)
+        if cached is None:
             outputs = {name: name for name in self.gives}
-            found = self._builders[key] = Builder(self.owner, self.template, kinds, outputs)
-        return found
+            cached = self._builders[key] = Builder(self.owner, self.template, kinds, outputs)
+        return cached
 
 
 def _common(kinds: Sequence[Kind]) -> Kind:

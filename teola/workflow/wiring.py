@@ -68,9 +68,11 @@ class Wirer:
         for name in self.template.order:
             component = self.template.by_name[name]
             read = {s for port in _ports(component) for s in wiring[name, port]}
-            found = [made_of[source] or name for source in sorted(read & made_of.keys(), key=str)]
-            if found and not component.effect:
-                made_of |= {Origin(name, given): found[0] for given in component.given_kinds}
+            readers = [made_of[source] or name for source in sorted(read & made_of.keys(), key=str)]
+            if readers and not component.effect:
+                made_of |= {
+                    Origin(name, given_name): readers[0] for given_name in component.given_kinds
+                }
         for output, sources in outputs.items():
             for source in sources:
                 if source in made_of:
@@ -90,17 +92,17 @@ class Wirer:
             component = self.template.by_name[name]
             optional = sources and all(not s.component and s.name in absent for s in sources)
             if optional and port in component.required and not component.lenient:
-                told = component.required[port]
+                input_name = component.required[port]
                 raise TemplateError(
-                    f"component {name!r} needs {told!r}, which is an optional input without a "
-                    f'default: give it one, such as Input(..., default=""), or make {port!r} '
+                    f"component {name!r} needs {input_name!r}, which is an optional input without "
+                    f'a default: give it one, such as Input(..., default=""), or make {port!r} '
                     "optional in the component"
                 )
 
     def _sources(self, consumer: str | None, name: str) -> tuple[Origin, ...]:
         scope = set(self.template.by_name) if consumer is None else self.upstream[consumer]
         left = [c for c in scope if name in self.template.by_name[c].given_kinds]
-        found: list[Origin] = []
+        origins: list[Origin] = []
         own = set(self.template.guards.get(consumer, ())) if consumer else set()
         while left:
             nearest = [c for c in left if not any(c in self.upstream[d] for d in left)]
@@ -111,13 +113,13 @@ class Wirer:
                 raise TemplateError(
                     f"{name!r} is given by {listed} at once; rename one with outputs={{...}}"
                 )
-            found += [Origin(c, name) for c in nearest]
+            origins += [Origin(c, name) for c in nearest]
             if free or self._exhaustive(nearest, own):
-                return tuple(found)
+                return tuple(origins)
             left = [c for c in left if c not in nearest]
         if name in self.inputs:
-            found.append(Origin("", name))
-        return tuple(found)
+            origins.append(Origin("", name))
+        return tuple(origins)
 
     def _guards(self, component: str) -> tuple[Guard, ...]:
         return self.template.guards.get(component, ())
@@ -142,27 +144,27 @@ class Wirer:
 
     def _check_kind(self, component: Component, port: str, source: Origin) -> None:
         if source.component:
-            given = self.template.by_name[source.component].given_kinds[source.name]
+            kind = self.template.by_name[source.component].given_kinds[source.name]
             origin = f"component {source.component!r}"
         else:
-            given, origin = self.inputs[source.name], "the query"
-        wanted = component.kind_of(port)
-        if not wanted.accepts(given):
+            kind, origin = self.inputs[source.name], "the query"
+        needed = component.kind_of(port)
+        if not needed.accepts(kind):
             raise TemplateError(
-                f"component {component.name!r} needs {source.name!r} to be {wanted.value}, but "
-                f"{origin} gives {given.value}"
+                f"component {component.name!r} needs {source.name!r} to be {needed.value}, but "
+                f"{origin} gives {kind.value}"
             )
 
     def _missing(self, who: str, name: str, consumer: str | None) -> TemplateError:
         scope = self.template.by_name if consumer is None else self.upstream[consumer]
-        known = [n for c in scope for n in self.template.by_name[c].given_kinds]
-        known += list(self.inputs)
-        near = get_close_matches(name, known, n=1)
+        names = [n for c in scope for n in self.template.by_name[c].given_kinds]
+        names += list(self.inputs)
+        near = get_close_matches(name, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         later = [c.name for c in self.template.components if consumer and name in c.given_kinds]
         if later:
             hint = f"; {later[0]!r} gives it, but does not come before: put it upstream with `>>`"
-        listed = ", ".join(sorted(set(known))) or "nothing"
+        listed = ", ".join(sorted(set(names))) or "nothing"
         return TemplateError(
             f"{who} needs {name!r}, which nothing upstream gives{hint} (available: {listed})"
         )
@@ -188,14 +190,14 @@ class Wirer:
         read = {s.component for c in unused for p in _ports(c) for s in wiring[c.name, p]}
         component = next(c for c in unused if c.name not in read)
         names = ", ".join(map(repr, component.outputs.values()))
-        found = [
+        ways = [
             f"{self._called(c)}(inputs={{{port!r}: {name!r}}})"
             for c in self.template.components
             if component.name in self.upstream[c.name] and c not in unused
             for name, kind in component.given_kinds.items()
             for port in self._open_to(c, kind, wiring)
         ]
-        way = f"; to have it read, write {' or '.join(found)}" if found else ""
+        way = f"; to have it read, write {' or '.join(ways)}" if ways else ""
         return TemplateError(
             f"component {component.name!r} is unused: no output, and nothing reads "
             f"{names or 'it'}{way}"

@@ -51,7 +51,7 @@ def metrics(served: Served) -> dict[tuple[str, str], float]:
 @catches(
     "found-by-prompt",
     "all of a prompt counts as found",
-    edited(_Calls.ended, "one.usage.cached_tokens", "one.usage.prompt_tokens"),
+    edited(_Calls.ended, "placement.usage.cached_tokens", "placement.usage.prompt_tokens"),
 )
 @catches(
     "assumed-is-told",

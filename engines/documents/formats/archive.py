@@ -15,8 +15,9 @@ _ENCRYPTED: Final = 0x1
 
 
 def opened(path: Path, most_bytes: int) -> ZipFile:
-    """The archive. Refused before anything is unpacked if all of it would be too much: what an
-    entry says of its size is as much as is ever read of it."""
+    """The archive. Raises Refused before anything is unpacked if its entries are too large
+    together. An entry cannot lie about its size: no more than the size that it declares is ever
+    read."""
     with path.open("rb") as file:
         if file.read(len(_OLD_OFFICE)) == _OLD_OFFICE:
             raise Refused("encrypted")
@@ -25,8 +26,8 @@ def opened(path: Path, most_bytes: int) -> ZipFile:
     except BadZipFile:
         raise Refused("broken") from None
     entries = archive.infolist()
-    if len(entries) > MOST_ENTRIES or sum(one.file_size for one in entries) > most_bytes:
+    if len(entries) > MOST_ENTRIES or sum(entry.file_size for entry in entries) > most_bytes:
         raise Refused("too large")
-    if any(one.flag_bits & _ENCRYPTED for one in entries):
+    if any(entry.flag_bits & _ENCRYPTED for entry in entries):
         raise Refused("encrypted")
     return archive

@@ -44,7 +44,7 @@ class _Words:
 
     def _paragraph(self, paragraph: Paragraph) -> tuple[str, str | None]:
         shown, was_hidden = [], False
-        for run in (Run(found, paragraph) for found in paragraph._p.xpath(_RUNS)):
+        for run in (Run(element, paragraph) for element in paragraph._p.xpath(_RUNS)):
             hidden = not self._keep_hidden and bool(run.font.hidden) and bool(run.text.strip())
             self.hidden += hidden and not was_hidden  # runs beside each other are one text
             was_hidden = hidden

@@ -68,9 +68,9 @@ class _Declaration(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag != "meta" or self.name:
             return
-        given = {name: value or "" for name, value in attrs}
-        if "charset" in given:
-            self.name = given["charset"].strip()
-        elif given.get("http-equiv", "").lower() == "content-type":
-            after = given.get("content", "").lower().partition("charset=")[2]
+        attributes = {name: value or "" for name, value in attrs}
+        if "charset" in attributes:
+            self.name = attributes["charset"].strip()
+        elif attributes.get("http-equiv", "").lower() == "content-type":
+            after = attributes.get("content", "").lower().partition("charset=")[2]
             self.name = after.partition(";")[0].strip(" \t\n\"'")

@@ -47,13 +47,13 @@ def read(path: Path, allowed: Allowed) -> Extracted:
             raise Refused("broken") from None
     sections: list[tuple[int, PlaceName]] = []
     at = 0
-    for page, one in zip(pages, read, strict=True):
-        if page in titles and one.text and not (one.places and one.places[0][0] == 0):
+    for page, chapter in zip(pages, read, strict=True):
+        if page in titles and chapter.text and not (chapter.places and chapter.places[0][0] == 0):
             sections.append((at, short(titles[page])))
-        sections += ((at + start, name) for start, name in one.places)
-        at += len(one.text) + len(_GAP)
-    text = _GAP.join(one.text for one in read)
-    return Extracted(text, sum(one.hidden for one in read), "section", sections)
+        sections += ((at + start, name) for start, name in chapter.places)
+        at += len(chapter.text) + len(_GAP)
+    text = _GAP.join(chapter.text for chapter in read)
+    return Extracted(text, sum(chapter.hidden for chapter in read), "section", sections)
 
 
 def _package(book: ZipFile) -> _Package:
@@ -63,7 +63,9 @@ def _package(book: ZipFile) -> _Package:
     package = root.attrib["full-path"]
     tree, folder = Xml.fromstring(book.read(package)), posixpath.dirname(package)
     items = {item.attrib["id"]: item.attrib for item in tree.iterfind(".//{*}manifest/{*}item")}
-    order = [items[one.attrib["idref"]] for one in tree.iterfind(".//{*}spine/{*}itemref")]
+    order = [
+        items[reference.attrib["idref"]] for reference in tree.iterfind(".//{*}spine/{*}itemref")
+    ]
     pages = [_inside(folder, item["href"]) for item in order if item["media-type"] in _PAGES]
     return _Package(pages, dict(_titles(book, folder, items.values())))
 
@@ -72,18 +74,18 @@ def _titles(
     book: ZipFile, folder: str, items: Iterable[Mapping[str, str]]
 ) -> Iterator[tuple[str, str]]:
     """Pages and their titles, the first title of a page last."""
-    found: list[tuple[str, str]] = []
+    titles: list[tuple[str, str]] = []
     for item in items:
         listed = "nav" in item.get("properties", "").split()
         if listed or item.get("media-type") == _CONTENTS:
             name = _inside(folder, item.get("href", ""))
             place = posixpath.dirname(name)
-            found += (
+            titles += (
                 (_inside(place, href.partition("#")[0]), title)
                 for href, title in _contents(book, name, listed=listed)
                 if title.strip()
             )
-    return reversed(found)
+    return reversed(titles)
 
 
 def _contents(book: ZipFile, name: str, *, listed: bool) -> Iterable[tuple[str, str]]:
@@ -117,8 +119,12 @@ def _inside(folder: str, href: str) -> str:
 
 
 def _locked(book: ZipFile) -> set[str]:
-    """Names of what only a key opens; fonts often are, which is no matter."""
+    """Names of the encrypted files. Fonts often are encrypted; that is no reason to refuse a
+    book."""
     if _ENCRYPTION not in book.namelist():
         return set()
     tree = Xml.fromstring(book.read(_ENCRYPTION))
-    return {unquote(one.attrib.get("URI", "")) for one in tree.iterfind(".//{*}CipherReference")}
+    return {
+        unquote(reference.attrib.get("URI", ""))
+        for reference in tree.iterfind(".//{*}CipherReference")
+    }

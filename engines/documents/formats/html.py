@@ -96,7 +96,8 @@ class _Flow:
         self.put(text.replace(_HEADS, ""))
 
     def text(self) -> str:
-        """Without runs of blank lines and marks that mark nothing."""
+        """The text, without runs of blank lines and without the marks of empty headings and list
+        items."""
         lines = (line.rstrip() for line in "".join(self.pieces).split("\n"))
         kept = ("" if _MARK_ALONE.fullmatch(line.strip()) else line for line in lines)
         return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
@@ -136,11 +137,11 @@ class TextOfHtml(HTMLParser):
         self._close_implied(tag)
         if tag not in _INLINE:
             self._break(tag)
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag not in _VOID:
-            self._start(tag, given)
-        elif tag == "img" and self._shown and not self._hides(tag, given):
-            self._flows[-1].put_text(given.get("alt") or "")
+            self._start(tag, attributes)
+        elif tag == "img" and self._shown and not self._hides(tag, attributes):
+            self._flows[-1].put_text(attributes.get("alt") or "")
 
     def handle_endtag(self, tag: str) -> None:
         if tag in ("html", "body"):
@@ -167,15 +168,15 @@ class TextOfHtml(HTMLParser):
     def _shown(self) -> bool:
         return not self._open or self._open[-1].shown
 
-    def _hides(self, tag: str, given: dict[str, str | None]) -> bool:
+    def _hides(self, tag: str, attributes: dict[str, str | None]) -> bool:
         if self._keep_hidden:
             return False
-        style = given.get("style") or ""
-        return tag == "noscript" or "hidden" in given or bool(_DISPLAY_NONE.search(style))
+        style = attributes.get("style") or ""
+        return tag == "noscript" or "hidden" in attributes or bool(_DISPLAY_NONE.search(style))
 
-    def _start(self, tag: str, given: dict[str, str | None]) -> None:
+    def _start(self, tag: str, attributes: dict[str, str | None]) -> None:
         around = self._open[-1] if self._open else _Open("", True, False)
-        shown = around.shown and not self._hides(tag, given)
+        shown = around.shown and not self._hides(tag, attributes)
         self._open.append(_Open(tag, shown, around.dropped or tag in _DROPPED))
         self._count[tag] += 1
         if not shown or self._open[-1].dropped:
@@ -186,7 +187,7 @@ class TextOfHtml(HTMLParser):
         elif table and tag in _SECTIONS:
             table.end_spans()
         elif table and tag in _CELLS:
-            table.cell(number(given.get("colspan"), 1), number(given.get("rowspan"), 0))
+            table.cell(number(attributes.get("colspan"), 1), number(attributes.get("rowspan"), 0))
             self._flows.append(_Flow())
         elif heading := _HEADING.fullmatch(tag):
             self._flows[-1].put(_HEADS + "#" * int(heading[1]) + " ")
@@ -196,17 +197,17 @@ class TextOfHtml(HTMLParser):
     def _close_implied(self, tag: str) -> None:
         if tag in _IMPLIED:
             closed, beyond = _IMPLIED[tag]
-            if not any(self._count[one] for one in closed):
+            if not any(self._count[name] for name in closed):
                 return
-            found = None
+            first = None
             for at in range(len(self._open) - 1, -1, -1):
                 if self._open[at].tag in beyond:
                     break
                 if self._open[at].tag in closed:
-                    found = at
+                    first = at
                     if tag in ("li", "option") or tag in _ITEMS:
                         break
-            self._end_from(found)
+            self._end_from(first)
         if tag not in _INLINE and self._count["p"]:
             for at in range(len(self._open) - 1, -1, -1):
                 if self._open[at].tag == "p":

@@ -29,17 +29,19 @@ def joined(text: str) -> str:
     cuts = list(_CUT.finditer(text))
     if not cuts:
         return text
-    compounds = {_around(text, found.start(), found.end()) for found in _COMPOUND.finditer(text)}
+    compounds = {
+        _around(text, compound.start(), compound.end()) for compound in _COMPOUND.finditer(text)
+    }
     pieces, at = [], 0
-    for found in cuts:
-        left, right = _around(text, found.start(), found.end())
-        if not right[:1].islower() or right in _SUSPENDED or found.start() < at:
+    for cut in cuts:
+        left, right = _around(text, cut.start(), cut.end())
+        if not right[:1].islower() or right in _SUSPENDED or cut.start() < at:
             continue
-        soft = found[0].startswith("\xad")
+        soft = cut[0].startswith("\xad")
         hyphen = "-" if not soft and (left, right) in compounds else ""
-        rest = _REST.match(text, found.end())
-        end = rest.end() if rest else found.end()
-        pieces += [text[at : found.start()], hyphen, text[found.end() : end], "\n"]
+        rest = _REST.match(text, cut.end())
+        end = rest.end() if rest else cut.end()
+        pieces += [text[at : cut.start()], hyphen, text[cut.end() : end], "\n"]
         at = end + 1 if text[end : end + 1] in (" ", "\n") else end
     return "".join(pieces) + text[at:]
 

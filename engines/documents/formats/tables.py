@@ -25,7 +25,7 @@ def line(cells: Iterable[str]) -> str:
 
 
 def number(value: str | None, least: int) -> int:
-    """A span as it is written in a page; 1 if it is no number."""
+    """`value` as a number of columns or rows, `least` at least; 1 if it is no number."""
     written = (value or "").strip()
     if not (written.isascii() and written.isdecimal()) or len(written) > 9:
         return 1
@@ -48,7 +48,7 @@ class HtmlTable:
         self._row[-1] = (text, *self._row[-1][1:])
 
     def end_spans(self) -> None:
-        """No cell goes on into the next part of the table."""
+        """Spans of rows end here: no cell goes on into the next part of the table."""
         self._spans.clear()
 
     def end_row(self) -> str:
@@ -70,6 +70,6 @@ class HtmlTable:
         return line(values) if row else ""
 
     def _carry(self, values: list[str]) -> None:
-        """The cells of rows before that stand at this place."""
+        """Append the cells of earlier rows that span to this column."""
         while len(values) in self._spans:
             values.append(self._spans[len(values)][0])

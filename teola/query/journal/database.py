@@ -178,14 +178,14 @@ class JournalDatabase:
 
     @staticmethod
     def cursor(connection: AsyncConnection[Any], kind: type[T]) -> AsyncCursor[T]:
-        """One whose rows are of this kind."""
+        """A cursor whose rows are of this kind."""
         return connection.cursor(row_factory=class_row(kind))
 
     def _reason(self, error: Exception) -> str:
         """One line, without the password."""
         password = conninfo.conninfo_to_dict(self._dsn).get("password")
-        told = " ".join(str(error).split())
-        return told.replace(str(password), "***") if password else told
+        text = " ".join(str(error).split())
+        return text.replace(str(password), "***") if password else text
 
 
 @asynccontextmanager
@@ -207,11 +207,11 @@ async def _check(connection: AsyncConnection[Any]) -> None:
 def _completed(dsn: str) -> str:
     """The DSN with our defaults, where it does not say otherwise. Raises EngineUnavailable."""
     try:
-        given = conninfo.conninfo_to_dict(dsn)
+        settings = conninfo.conninfo_to_dict(dsn)
     except ProgrammingError:
         raise EngineUnavailable(
             "the dsn of the journal is not a connection string: write "
             "postgresql://user@host:5432/database",
             retryable=False,
         ) from None
-    return conninfo.make_conninfo("", **{**_DEFAULTS, **given})
+    return conninfo.make_conninfo("", **{**_DEFAULTS, **settings})

@@ -66,19 +66,19 @@ class JournalSteps:
 
 
 async def steps_of(journal: Journal, tenant: str, id: str) -> dict[str, str | None]:
-    """What was done of a query, with what people have answered. Raises JournalLost and
+    """Results of a query's steps by key, with what people have answered. Raises JournalLost and
     JournalUnreadable."""
     async with journal.database.transaction(None) as connection:
         rows = await (await connection.execute(statements.STEPS, (id,))).fetchall()
         asks = await (await connection.execute(statements.ASKS, (id,))).fetchall()
-    seal, found = journal.seal.of(tenant, id), dict[str, str | None]()
+    seal, steps = journal.seal.of(tenant, id), dict[str, str | None]()
     for key, value in rows:
-        found[key] = None if value is None else await seal.opened(f"step/{key}", value)
-    for ask, told, answer in asks:
-        if answer is not None and found.get(ask) is None:
-            found[ask] = json.dumps({"answer": _answered(seal, id, ask, answer)})
-        found[ask + ASKED] = json.dumps(inquiry_of(seal, id, ask, told).get("about"))
-    return found
+        steps[key] = None if value is None else await seal.opened(f"step/{key}", value)
+    for ask, sealed, answer in asks:
+        if answer is not None and steps.get(ask) is None:
+            steps[ask] = json.dumps({"answer": _answered(seal, id, ask, answer)})
+        steps[ask + ASKED] = json.dumps(inquiry_of(seal, id, ask, sealed).get("about"))
+    return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ async def file(
         key: None if value is None else await seal.closed(f"step/{key}", value)
         for key, value in steps.items()
     }
-    asked = await asyncio.to_thread(_asked, seal, list(asks))
+    sealed_asks = await asyncio.to_thread(_asked, seal, list(asks))
     patience = Patience(PIECE_S)
     async with journal.database.transaction(tenant, patience) as connection:
         await connection.execute(statements.FILE, (*row, filed.holder, mark))
@@ -123,7 +123,7 @@ async def file(
             await store(connection, seal, (tenant, id, number), path, patience)
         for key, value in sealed.items():
             await connection.execute(statements.FILE_STEP, (tenant, id, key, value))
-        for ask, text in asked.items():
+        for ask, text in sealed_asks.items():
             await connection.execute(statements.FILE_ASK, (tenant, id, ask, text))
 
 
@@ -132,11 +132,11 @@ async def wait(
 ) -> None:
     """Write that a query waits, for answers to `asks`, with `left_s` of its own time left. Raises
     JournalLost."""
-    asked = await asyncio.to_thread(_asked, journal.seal.of(tenant, id), list(asks))
+    sealed_asks = await asyncio.to_thread(_asked, journal.seal.of(tenant, id), list(asks))
     async with journal.database.transaction(None) as connection:
-        for ask, text in asked.items():
+        for ask, text in sealed_asks.items():
             await connection.execute(statements.ASK, (ask, text, id, journal.token))
-        waits = (left_s, wait_s, id, journal.token, list(asked))
+        waits = (left_s, wait_s, id, journal.token, list(sealed_asks))
         await connection.execute(statements.WAIT, waits)
         await connection.execute(statements.NOTIFY, (CHANNEL, id))
 
@@ -147,8 +147,8 @@ async def asks_of(journal: Journal, tenant: str, id: str) -> list[KeptAsk]:
         rows = await (await connection.execute(statements.ASKS, (id,))).fetchall()
     seal = journal.seal.of(tenant, id)
     return [
-        KeptAsk(ask, inquiry_of(seal, id, ask, told), answer is not None)
-        for ask, told, answer in rows
+        KeptAsk(ask, inquiry_of(seal, id, ask, sealed), answer is not None)
+        for ask, sealed, answer in rows
     ]
 
 
@@ -159,16 +159,16 @@ async def open_of(
     None for a query of which that cannot be read. Raises JournalLost."""
     async with journal.database.transaction(tenant) as connection:
         rows = await (await connection.execute(statements.OPEN, (tenant, ids))).fetchall()
-    found: dict[str, list[Mapping[str, Any]] | None] = {}
-    for query, ask, told in rows:
-        asks = found.setdefault(query, [])
+    by_query: dict[str, list[Mapping[str, Any]] | None] = {}
+    for query, ask, sealed in rows:
+        asks = by_query.setdefault(query, [])
         if asks is None:
             continue
         try:
-            asks.append(inquiry_of(journal.seal.of(tenant, query), query, ask, told))
+            asks.append(inquiry_of(journal.seal.of(tenant, query), query, ask, sealed))
         except JournalUnreadable:
-            found[query] = None
-    return found
+            by_query[query] = None
+    return by_query
 
 
 async def answer(
@@ -181,14 +181,14 @@ async def answer(
     not open, JournalLost and JournalUnreadable.
     """
     asks = await asks_of(journal, tenant, id)
-    schemas = {one.id: one.told["schema"] for one in asks if not one.answered}
-    if not schemas or any(one.id == ask and one.answered for one in asks):
+    schemas = {question.id: question.told["schema"] for question in asks if not question.answered}
+    if not schemas or any(question.id == ask and question.answered for question in asks):
         raise Answered(f"query {id} does not wait for this answer (any more)")
     ask = chosen(schemas, ask, answer)
     seal, text = journal.seal.of(tenant, id), json.dumps(answer, ensure_ascii=False)
-    told = await seal.closed(f"answer/{ask}", text)
+    sealed_answer = await seal.closed(f"answer/{ask}", text)
     async with journal.database.transaction(tenant) as connection:
-        cursor = await connection.execute(statements.ANSWER, (told, tenant, id, ask))
+        cursor = await connection.execute(statements.ANSWER, (sealed_answer, tenant, id, ask))
         if cursor.rowcount != 1:
             raise Answered(f"question {ask!r} has been answered, or its query has ended")
         taken = await journal.take_in(connection, tenant, id) if takes else None
@@ -203,45 +203,45 @@ async def waiting_of(journal: Journal, tenant: str, app: str) -> list[Inquiry]:
     JournalLost."""
     async with journal.database.transaction(tenant) as connection:
         rows = await (await connection.execute(statements.WAITING, (tenant, app))).fetchall()
-    found = []
+    inquiries = []
     for id, ask, text in rows:
         try:
-            told = inquiry_of(journal.seal.of(tenant, id), id, ask, text)
+            inquiry = inquiry_of(journal.seal.of(tenant, id), id, ask, text)
         except JournalUnreadable as error:
             journal.lay_aside(id, error)
         else:
-            found.append(as_inquiry(id, told))
-    return found
+            inquiries.append(as_inquiry(id, inquiry))
+    return inquiries
 
 
-def as_inquiry(id: str, told: Mapping[str, Any]) -> Inquiry:
-    """A question of query `id`, out of what clients see of it."""
-    what = told["kind"], told["component"], told["question"], told["schema"]
-    return Inquiry(told["ask"], id, *what, told.get("about"))
+def as_inquiry(id: str, inquiry: Mapping[str, Any]) -> Inquiry:
+    """A question of query `id`, from what clients see of it."""
+    what = inquiry["kind"], inquiry["component"], inquiry["question"], inquiry["schema"]
+    return Inquiry(inquiry["ask"], id, *what, inquiry.get("about"))
 
 
 async def answers_of(journal: Journal, tenants: Mapping[str, str]) -> list[tuple[str, str, Any]]:
-    """What people have answered these queries: query, question, answer. tenants: by query. Those
+    """What people have answered these queries: query, question, answer. tenants: by query. Answers
     that cannot be read are noted and left out. Raises JournalLost."""
     async with journal.database.transaction(None) as connection:
         rows = await (await connection.execute(statements.ANSWERED, ([*tenants],))).fetchall()
-    found = []
+    answers = []
     for query, ask, text in rows:
         try:
             answer = _answered(journal.seal.of(tenants[query], query), query, ask, text)
         except JournalUnreadable as error:
             journal.lay_aside(query, error)
         else:
-            found.append((query, ask, answer))
-    return found
+            answers.append((query, ask, answer))
+    return answers
 
 
-def inquiry_of(seal: QuerySeal, query: str, ask: str, told: str) -> dict[str, Any]:
+def inquiry_of(seal: QuerySeal, query: str, ask: str, sealed: str) -> dict[str, Any]:
     """A question as clients see it, out of its row. Raises JournalUnreadable."""
-    found = _json(query, seal.open(f"ask/{ask}", told))
-    if not isinstance(found, dict) or found.get("ask") != ask or not found.keys() >= INQUIRY:
+    inquiry = _json(query, seal.open(f"ask/{ask}", sealed))
+    if not isinstance(inquiry, dict) or inquiry.get("ask") != ask or not inquiry.keys() >= INQUIRY:
         raise JournalUnreadable(f"a question of query {query} in the journal is none")
-    return found
+    return inquiry
 
 
 def _answered(seal: QuerySeal, query: str, ask: str, text: str) -> Any:
@@ -257,5 +257,8 @@ def _json(query: str, text: str) -> Any:
 
 def _asked(seal: QuerySeal, asks: Iterable[Inquiry]) -> dict[str, str]:
     """Questions as they are written, by their ids."""
-    texts = {one.id: json.dumps(one.to_json(), ensure_ascii=False, default=str) for one in asks}
+    texts = {
+        inquiry.id: json.dumps(inquiry.to_json(), ensure_ascii=False, default=str)
+        for inquiry in asks
+    }
     return {ask: seal.close(f"ask/{ask}", text) for ask, text in texts.items()}

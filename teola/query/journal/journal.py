@@ -72,11 +72,11 @@ class Given:
     dsn: str
 
     def start(self) -> str:
-        """The DSN; whether it answers shows itself."""
+        """The DSN. Whether the server answers shows later."""
         return self.dsn
 
     def close(self) -> None:
-        """It is not ours to stop."""
+        """Nothing to stop: somebody else runs it."""
 
 
 class Journal:
@@ -116,7 +116,7 @@ class Journal:
 
     @property
     def database(self) -> JournalDatabase:
-        """Where it is. Raises JournalLost."""
+        """The database that the journal lies in. Raises JournalLost."""
         if self._opened is None:
             raise JournalLost(AWAY)
         return self._opened
@@ -146,11 +146,11 @@ class Journal:
             return
         self.seal.required = True
         if not self.seal.wrote(sealed):
-            told = (
+            message = (
                 "the journal was sealed with a server.journal_key that this server does not have: "
                 "what queries have left there cannot be opened here"
             )
-            note(log, logging.WARNING, "journal_other_key", told)
+            note(log, logging.WARNING, "journal_other_key", message)
 
     def mark(self, tenant: str, id: str) -> str | None:
         """What the row of a query carries, to show with which key it is sealed."""
@@ -160,8 +160,8 @@ class Journal:
         """Note a query that cannot go on here, once."""
         if id not in self.unreadable:
             self.unreadable.add(id)
-            told = "query %(query_id)s is left as it is: %(error)s"
-            note(log, logging.ERROR, "journal_unreadable", told, query_id=id, error=str(error))
+            message = "query %(query_id)s is left as it is: %(error)s"
+            note(log, logging.ERROR, "journal_unreadable", message, query_id=id, error=str(error))
 
     def _readable(self, kept: Kept) -> bool:
         """Whether a row opens with this key, as far as can be told without what it holds."""
@@ -202,16 +202,16 @@ class Journal:
     async def known(self, tenant: str, key: str | None, digest: str | None) -> Kept | None:
         """The query that has this key. Raises JournalLost, JournalUnreadable, and InputError if it
         asked another thing."""
-        found = await self._one(tenant, statements.WITH_KEY, (tenant, key))
-        if found is None:
+        kept = await self._one(tenant, statements.WITH_KEY, (tenant, key))
+        if kept is None:
             return None
-        if found.unreadable:
-            raise JournalUnreadable(UNREADABLE.format(id=found.id))
-        if found.digest not in (digest, self.seal.digest(tenant, digest)):
+        if kept.unreadable:
+            raise JournalUnreadable(UNREADABLE.format(id=kept.id))
+        if kept.digest not in (digest, self.seal.digest(tenant, digest)):
             raise InputError(
                 "this Idempotency-Key was given before, to another query: take a new one"
             )
-        return found
+        return kept
 
     async def find(self, tenant: str, id: str) -> Kept | None:
         """A query of the tenant's, which may be `unreadable`. Raises JournalLost."""
@@ -222,8 +222,8 @@ class Journal:
     ) -> Kept | None:
         async with self.database.transaction(tenant) as connection:
             cursor = self.database.cursor(connection, Kept)
-            found = await (await cursor.execute(statement, values)).fetchone()
-        return None if found is None else await self._in_plain(found)
+            kept = await (await cursor.execute(statement, values)).fetchone()
+        return None if kept is None else await self._in_plain(kept)
 
     async def _in_plain(self, kept: Kept) -> Kept:
         """A row with how it ended in plain."""
@@ -245,8 +245,8 @@ class Journal:
         values = (tenant, list(apart), app, state, most)
         async with self.database.transaction(tenant) as connection:
             cursor = self.database.cursor(connection, Kept)
-            found = await (await cursor.execute(statements.LIST, values)).fetchall()
-        return [kept if self._readable(kept) else replace(kept, unreadable=True) for kept in found]
+            rows = await (await cursor.execute(statements.LIST, values)).fetchall()
+        return [kept if self._readable(kept) else replace(kept, unreadable=True) for kept in rows]
 
     async def cancel(self, tenant: str, id: str) -> None:
         """Ask whoever runs it, or may take it, to end it. Raises JournalLost."""
@@ -290,7 +290,7 @@ class Journal:
         return {id: cancel async for id, cancel in cursor}
 
     async def alive(self, session: JournalSession, lost: Iterable[str]) -> None:
-        """Say that this server has not died; lost: what others have taken from it, perhaps."""
+        """Say that this server has not died. lost: queries that others may have taken from it."""
         await session.execute(statements.ALIVE, (list(lost), self.token))
 
     async def look_for_dead(self, session: JournalSession) -> None:
@@ -468,7 +468,7 @@ def journal_of(
         return Journal(Given(where), days * DAY_S, Seal(key))
     engine = runtime.configs[STORE].make(STORE)
     if not isinstance(engine, HasDatabase):
-        told = "engine %(engine)s has no PostgreSQL: background queries end with the server"
-        note(log, logging.WARNING, "no_journal", told, engine=STORE)
+        message = "engine %(engine)s has no PostgreSQL: background queries end with the server"
+        note(log, logging.WARNING, "no_journal", message, engine=STORE)
         return None
     return Journal(engine.database(), days * DAY_S, Seal(key))

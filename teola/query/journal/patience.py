@@ -61,5 +61,5 @@ class Patience:
     def _break(self, connection: AsyncConnection[Any]) -> None:
         self._over = True
         if not connection.closed:
-            with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as found:
-                found.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
+                duplicate.shutdown(socket.SHUT_RDWR)

@@ -70,7 +70,7 @@ class Kept:
 
     def summary(self) -> dict[str, Any]:
         """Its line in a list of queries, like Entry.summary."""
-        found: dict[str, Any] = {
+        line: dict[str, Any] = {
             "query_id": self.id,
             "app": self.app,
             "mode": "background",
@@ -78,10 +78,10 @@ class Kept:
             "created": round(self.created, 3),
         }
         if self.unreadable:
-            found["code"] = UNREADABLE_CODE
+            line["code"] = UNREADABLE_CODE
         if self.latency_s is not None:
-            return {**found, "latency_s": self.latency_s}
-        return found if self.ended else {**found, "running_s": round(time.time() - self.created, 3)}
+            return {**line, "latency_s": self.latency_s}
+        return line if self.ended else {**line, "running_s": round(time.time() - self.created, 3)}
 
     def shown(self) -> dict[str, Any]:
         """With its result, once there is one. Raises JournalUnreadable."""
@@ -94,9 +94,9 @@ class Kept:
         whole = self._whole()
         error: TeolaError | None = None
         if self.state not in ("ok", "partial"):
-            told = str(whole.get("error", f"query {self.id} ended {self.state}"))
+            message = str(whole.get("error", f"query {self.id} ended {self.state}"))
             kind = {"kind": _KINDS.get(self.state, "QueryFailed")}
-            error = Failure(**whole.get(FAILURE, kind)).error(told)
+            error = Failure(**whole.get(FAILURE, kind)).error(message)
         return Result(
             self.app,
             self.id,
@@ -115,10 +115,10 @@ class Kept:
         if not self.result:
             return {}
         try:
-            found: dict[str, Any] = json.loads(self.result)
+            result: dict[str, Any] = json.loads(self.result)
         except (ValueError, RecursionError):
             raise JournalUnreadable(UNREADABLE.format(id=self.id)) from None
-        return found
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,10 @@ class Ended:
 
 def ended(result: Result, tenant: str) -> Ended:
     """The row that says how a query of the tenant's ended."""
-    told = result.to_json()
+    values = result.to_json()
     if result.error is not None:
-        told[FAILURE] = Failure.of(result.error).to_json()
-    text = written(told, SPACED)
+        values[FAILURE] = Failure.of(result.error).to_json()
+    text = written(values, SPACED)
     return Ended(result.query_id, result.state, round(result.latency_s, 6), text, tenant)
 
 
@@ -192,20 +192,20 @@ class Body(BaseModel):
             raise InputError(f"{where + ': ' if where else ''}{first['msg']}") from None
 
     def packed(self) -> tuple[str, list[Path]]:
-        """As JSON, and the files that its documents lie in. Raises InputError."""
+        """The request as JSON, and the files that its documents lie in. Raises InputError."""
         files: list[Path] = []
 
         def item(value: Any) -> Any:
             if not isinstance(value, Source):
                 return value
-            found = {"name": value.name, "metadata": dict(value.metadata)}
+            described = {"name": value.name, "metadata": dict(value.metadata)}
             if value.path is None:
-                return {**found, "text": value.text}
+                return {**described, "text": value.text}
             files.append(value.path)
-            return {**found, "file": len(files) - 1, "suffix": value.path.suffix}
+            return {**described, "file": len(files) - 1, "suffix": value.path.suffix}
 
         inputs = {
-            name: [item(one) for one in value] if isinstance(value, list) else item(value)
+            name: [item(element) for element in value] if isinstance(value, list) else item(value)
             for name, value in self.inputs.items()
         }
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
@@ -236,7 +236,7 @@ class Body(BaseModel):
             value = inputs.get(name)
             if kind is Kind.DOCUMENTS and value is not None:
                 inputs[name] = [
-                    item(one) for one in (value if isinstance(value, list) else [value])
+                    item(element) for element in (value if isinstance(value, list) else [value])
                 ]
         if sorted(paths) != list(range(len(paths))):
             raise InputError("its documents are not numbered from 0")

@@ -70,9 +70,9 @@ async def seal_rest(
     async with journal.database.transaction(None) as connection:
         await journal.look_at_note(connection)
     if done.queries:
-        told = "sealed %(values)s values of %(queries)s queries that lay in the journal unsealed"
+        message = "sealed %(values)s values of %(queries)s queries that lay in the journal unsealed"
         counts = {"values": done.values, "queries": done.queries}
-        note(log, logging.WARNING, "journal_sealed", told, **counts)
+        note(log, logging.WARNING, "journal_sealed", message, **counts)
     return done
 
 
@@ -127,9 +127,12 @@ class _Work:
         rows = await self._rows(statements.UNSEALED_ASKS)
         if await _first(self._connection, statements.COUNT_ASKS, self._id) != (len(rows),):
             return False
-        for ask, told, answer in rows:
-            values = await self._text(f"ask/{ask}", told), await self._text(f"answer/{ask}", answer)
-            if values != (told, answer):
+        for ask, question, answer in rows:
+            values = (
+                await self._text(f"ask/{ask}", question),
+                await self._text(f"answer/{ask}", answer),
+            )
+            if values != (question, answer):
                 await self._connection.execute(statements.SEAL_ASK, (*values, self._id, ask))
         return True
 

@@ -84,7 +84,7 @@ class Seal:
 
     @property
     def key_of_call_ids(self) -> bytes | None:
-        """That servers which share the key sign ids of their clients' calls with."""
+        """The key with which servers that share it sign the ids of their clients' calls."""
         return None if self._root is None else _derived(self._root, b"teola-call-ids")
 
     def of(self, tenant: str, query: str) -> QuerySeal:
@@ -206,8 +206,8 @@ class QuerySeal:
         if self._cipher is None:
             raise self._other_key()
         try:
-            told = place.encode("utf-8", "surrogatepass")
-            return self._cipher.decrypt(body[:NONCE], body[NONCE:], told)
+            place_bytes = place.encode("utf-8", "surrogatepass")
+            return self._cipher.decrypt(body[:NONCE], body[NONCE:], place_bytes)
         except (InvalidTag, ValueError):  # ValueError: it is too short
             raise self._other_key() from None
 
@@ -227,8 +227,8 @@ def _part(place: str, number: int, last: bool) -> str:
 
 def _derived(root: bytes, purpose: bytes, *names: str) -> bytes:
     """A key, or a code that proves the knowledge of one. Names are told apart by their lengths."""
-    told = [name.encode("utf-8", "surrogatepass") for name in names]
-    whole = b"".join(len(name).to_bytes(8, "big") + name for name in told)
+    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
+    whole = b"".join(len(name).to_bytes(8, "big") + name for name in encoded)
     return blake2b(whole, key=root, digest_size=32, person=purpose).digest()
 
 

@@ -12,7 +12,7 @@ HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b
 
 
 class AnswerHeaders:
-    """ASGI middleware that adds them."""
+    """ASGI middleware that adds these headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -25,8 +25,8 @@ class AnswerHeaders:
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
-                given = {name.lower() for name, _ in headers}
-                headers += [(name, value) for name, value in HEADERS if name not in given]
+                present = {name.lower() for name, _ in headers}
+                headers += [(name, value) for name, value in HEADERS if name not in present]
                 message = {**message, "headers": headers}
             await send(message)
 

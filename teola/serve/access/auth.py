@@ -72,8 +72,8 @@ class KeyFile:
     def read(self) -> list[Key]:
         """All keys; none if there is no file yet."""
         try:
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            return [Key(**{**key, "scopes": tuple(key["scopes"])}) for key in found["keys"]]
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+            return [Key(**{**key, "scopes": tuple(key["scopes"])}) for key in data["keys"]]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -92,30 +92,32 @@ class KeyFile:
     ) -> str:
         """Add a key; the key itself, which is nowhere else. Raises InputError, UnknownName."""
         DayBudget(tokens_a_day, cost_a_day)
-        wanted = tuple(dict.fromkeys(scopes))
-        for scope in wanted:
+        chosen_scopes = tuple(dict.fromkeys(scopes))
+        for scope in chosen_scopes:
             if scope not in SCOPES:
                 raise UnknownName("scope", scope, SCOPES)
         for what, text in (("name", name), ("tenant", tenant)):
             if not text.strip() or not text.isprintable() or len(text) > 64:
                 raise InputError(f"a key's {what} has 1 to 64 printable characters, not {text!r}")
         secret = PREFIX + secrets.token_urlsafe(32)
-        with self._changing() as (file, known):
-            if any(key.name == name for key in known):
+        with self._changing() as (file, keys):
+            if any(key.name == name for key in keys):
                 raise InputError(
                     f"there is a key called {name!r} already; revoke it or name another"
                 )
-            made = round(time.time(), 3)
-            key = Key(name, tenant, digest(secret), wanted, made, tokens_a_day, cost_a_day)
-            _write(file, [*known, key])
+            created = round(time.time(), 3)
+            key = Key(
+                name, tenant, digest(secret), chosen_scopes, created, tokens_a_day, cost_a_day
+            )
+            _write(file, [*keys, key])
         return secret
 
     def revoke(self, name: str) -> None:
         """Take a key away. Raises UnknownName."""
-        with self._changing() as (file, known):
-            if all(key.name != name for key in known):
-                raise UnknownName("key", name, [key.name for key in known])
-            _write(file, [key for key in known if key.name != name])
+        with self._changing() as (file, keys):
+            if all(key.name != name for key in keys):
+                raise UnknownName("key", name, [key.name for key in keys])
+            _write(file, [key for key in keys if key.name != name])
 
     @contextmanager
     def _changing(self) -> Iterator[tuple[Path, list[Key]]]:
@@ -130,12 +132,12 @@ class KeyFile:
             finally:
                 os.close(folder)
         except (OSError, RuntimeError) as error:  # the latter where links lead in a circle
-            told = getattr(error, "strerror", None) or "its links lead in a circle"
-            raise InputError(f"cannot write the keys to {self.path}: {told}") from None
+            reason = getattr(error, "strerror", None) or "its links lead in a circle"
+            raise InputError(f"cannot write the keys to {self.path}: {reason}") from None
 
 
 def _write(file: Path, keys: Iterable[Key]) -> None:
-    """At once or not at all, and for nobody else to read."""
+    """Write the file at once or not at all. Nobody else may read it."""
     kept = [{k: v for k, v in asdict(key).items() if v is not None} for key in keys]
     text = json.dumps({"keys": kept}, indent=1) + "\n"
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
@@ -160,7 +162,7 @@ class KeyGuard:
         self,
         app: ASGIApp,
         keys: KeyFile | None,
-        refused: Callable[[Problem, Scope], None] = lambda found, scope: None,
+        refused: Callable[[Problem, Scope], None] = lambda problem, scope: None,
     ) -> None:
         self._app, self._keys, self._refused = app, keys, refused
         self._known: dict[str, Key] = {}
@@ -176,19 +178,19 @@ class KeyGuard:
             scope["tenant"] = DEFAULT_TENANT
             app: ASGIApp = self._app
             if not from_here(scope["headers"]):
-                found = Problem(403, "forbidden", REFUSAL)
-                self._refused(found, scope)
-                app = answer(scope["path"], found)
+                problem = Problem(403, "forbidden", REFUSAL)
+                self._refused(problem, scope)
+                app = answer(scope["path"], problem)
             await app(scope, receive, send)
             return
         key = self.key(scope["headers"])
-        wanted = "metrics" if scope["path"] == "/metrics" else "query"
+        needed_scope = "metrics" if scope["path"] == "/metrics" else "query"
         if key is None:
-            told = "one API key is needed: Authorization: Bearer teola_..."
-            found = Problem(401, "unauthenticated", told)
+            message = "one API key is needed: Authorization: Bearer teola_..."
+            problem = Problem(401, "unauthenticated", message)
             headers = {"www-authenticate": "Bearer"}
-        elif wanted not in key.scopes:
-            found = Problem(403, "forbidden", f"this key lacks the scope {wanted!r}")
+        elif needed_scope not in key.scopes:
+            problem = Problem(403, "forbidden", f"this key lacks the scope {needed_scope!r}")
             headers = {}
         else:
             scope["tenant"] = key.tenant
@@ -196,21 +198,21 @@ class KeyGuard:
                 scope[ACCOUNTS] = (self._days.account(f"key {key.name!r} today", budget),)
             await self._app(scope, receive, send)
             return
-        self._refused(found, scope)
-        await answer(scope["path"], found, headers)(scope, receive, send)
+        self._refused(problem, scope)
+        await answer(scope["path"], problem, headers)(scope, receive, send)
 
     def key(self, headers: Iterable[tuple[bytes, bytes]]) -> Key | None:
         """The key that a request carries, if it is one of ours and the only one."""
-        told = [(name, value) for name, value in headers if name in _CARRY]
-        given = dict(told)
-        if len(given) < len(told):
+        carried = [(name, value) for name, value in headers if name in _CARRY]
+        by_name = dict(carried)
+        if len(by_name) < len(carried):
             return None  # a proxy before us may have looked at another of them
-        kind, _, secret = given.get(b"authorization", b"").decode("latin-1").partition(" ")
+        kind, _, secret = by_name.get(b"authorization", b"").decode("latin-1").partition(" ")
         if kind.lower() != "bearer":
-            secret = given.get(b"x-api-key", b"").decode("latin-1")
+            secret = by_name.get(b"x-api-key", b"").decode("latin-1")
         mine = digest(secret.strip())
-        found = self._current().get(mine)
-        return found if found and hmac.compare_digest(found.digest, mine) else None
+        match = self._current().get(mine)
+        return match if match and hmac.compare_digest(match.digest, mine) else None
 
     def _current(self) -> dict[str, Key]:
         """The keys, read again if their file has changed."""
@@ -228,18 +230,18 @@ class KeyGuard:
         return self._known
 
 
-def paid_by(request: HTTPConnection, asked: QuerySpec) -> QuerySpec:
-    """A query, whose calls are paid by the key that its request came with, too."""
+def paid_by(request: HTTPConnection, spec: QuerySpec) -> QuerySpec:
+    """The query, whose calls the key of its request pays, too."""
     accounts = request.scope.get(ACCOUNTS, ())
-    return replace(asked, accounts=accounts) if accounts else asked
+    return replace(spec, accounts=accounts) if accounts else spec
 
 
 def _version(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
 def listed(key: Key) -> dict[str, Any]:

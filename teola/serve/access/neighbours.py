@@ -23,17 +23,17 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 def from_here(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a request names this machine, each way once, and comes from no page but ours."""
-    found = [(name, value) for name, value in headers if name in (b"host", b"origin")]
-    told = dict(found)
-    if len(told) < len(found):
+    named = [(name, value) for name, value in headers if name in (b"host", b"origin")]
+    by_name = dict(named)
+    if len(by_name) < len(named):
         return False
     try:
-        host = _split(b"//" + told[b"host"]) if b"host" in told else None
+        host = _split(b"//" + by_name[b"host"]) if b"host" in by_name else None
         if host is not None and host.hostname not in HERE:
             return False
-        if b"origin" not in told:
+        if b"origin" not in by_name:
             return True
-        origin = _split(told[b"origin"])
+        origin = _split(by_name[b"origin"])
         default = _PORTS.get(origin.scheme)
         if host is None or default is None:
             return False

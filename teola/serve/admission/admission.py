@@ -107,8 +107,8 @@ class Bucket:
 
 @dataclass(slots=True)
 class Tenant:
-    """What is known of one's queries. active: of those kinds of which some run. crowds: by engine.
-    bucket: None without a rate."""
+    """What is known of one tenant's queries. active: the kinds of which some run. crowds: by
+    engine. bucket: None without a rate."""
 
     kinds: dict[QueryClass, Learned] = field(default_factory=dict)
     active: dict[QueryClass, Learned] = field(default_factory=dict)
@@ -116,11 +116,11 @@ class Tenant:
     bucket: Bucket | None = None
 
     def crowd(self, engine: str) -> Crowd:
-        """How it slows down, as far as this tenant has seen."""
-        found = self.crowds.get(engine)
-        if found is None:
-            found = self.crowds[engine] = Crowd()
-        return found
+        """How an engine slows down, as far as this tenant has seen."""
+        crowd = self.crowds.get(engine)
+        if crowd is None:
+            crowd = self.crowds[engine] = Crowd()
+        return crowd
 
 
 class Admission:
@@ -190,19 +190,19 @@ class Admission:
         learned = self._learned(mine, QueryClass(app, size_class(characters)))
         if not self.running:
             return 0.0
-        wanted, longest_s = learned.demand(now), 0.0
-        loads = self._loads(wanted.work, now)
-        for engine, work_s in wanted.work.items():
+        demand, longest_s = learned.demand(now), 0.0
+        loads = self._loads(demand.work, now)
+        for engine, work_s in demand.work.items():
             lanes, load = self._lanes(mine, engine), loads[engine]
-            load.add(1, work_s, wanted.own_s)
-            most_s = self._most_s(work_s / lanes, wanted.own_s, deadline_s)
+            load.add(1, work_s, demand.own_s)
+            most_s = self._most_s(work_s / lanes, demand.own_s, deadline_s)
             wait_s = load.wait_s(lanes)
             if wait_s > most_s:
-                wait_s = min(wait_s, self._fair_wait_s(engine, wanted, tenant, lanes, now))
+                wait_s = min(wait_s, self._fair_wait_s(engine, demand, tenant, lanes, now))
                 if wait_s > most_s:
                     raise _too_long(engine, wait_s, wait_s - most_s)
             longest_s = max(longest_s, wait_s)
-        self._check_unknown(mine, learned, wanted)
+        self._check_unknown(mine, learned, demand)
         return longest_s
 
     def backlog(self, now: float) -> dict[str, tuple[float, float]]:
@@ -215,24 +215,24 @@ class Admission:
             for learned in mine.active.values()
             for name in learned.demand(now).work
         }
-        found: dict[str, tuple[float, float]] = {}
+        by_engine: dict[str, tuple[float, float]] = {}
         for engine, load in self._loads(engines, now).items():
             wise = max(here, key=lambda mine: mine.crowd(engine).inside.seen)
-            found[engine] = (load.work_s, max(0.0, load.wait_s(self._lanes(wise, engine))))
-        return found
+            by_engine[engine] = (load.work_s, max(0.0, load.wait_s(self._lanes(wise, engine))))
+        return by_engine
 
     # --- inside ---------------------------------------------------------------------------
 
     def _tenant(self, name: str) -> Tenant:
-        found = self._tenants.get(name)
-        if found is None:
-            found = self._tenants[name] = Tenant()
-        return found
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = Tenant()
+        return tenant
 
     def _lanes(self, mine: Tenant, engine: str) -> float:
-        found = self._now(engine)
-        width = max(1.0, found.width)
-        return width if found.inside is None else mine.crowd(engine).lanes(width, found.fits)
+        lanes = self._now(engine)
+        width = max(1.0, lanes.width)
+        return width if lanes.inside is None else mine.crowd(engine).lanes(width, lanes.fits)
 
     def _learn(self, mine: Tenant, learned: Learned, demand: Demand, ticket: Ticket) -> None:
         for engine, took_s in demand.work.items():
@@ -263,7 +263,7 @@ class Admission:
         return loads
 
     def _fair_wait_s(
-        self, engine: str, wanted: Demand, tenant: str, lanes: float, now: float
+        self, engine: str, demand: Demand, tenant: str, lanes: float, now: float
     ) -> float:
         """The wait if this tenant is given its share of the engine and no more."""
         others = [name for name in self._present if name != tenant]
@@ -274,14 +274,14 @@ class Admission:
         share = mine / (mine + sum(weights.get(name, 1.0) for name in others))
         load = EngineLoad()
         _put_all({engine: load}, self._tenant(tenant), now)
-        load.add(1, wanted.work[engine], wanted.own_s)
+        load.add(1, demand.work[engine], demand.own_s)
         return load.wait_s(lanes * share)
 
-    def _check_unknown(self, mine: Tenant, learned: Learned, wanted: Demand) -> None:
+    def _check_unknown(self, mine: Tenant, learned: Learned, demand: Demand) -> None:
         """Raise Overloaded where too many queries run already whose length nobody knows yet."""
-        if learned.known or wanted.own_s <= SHORTEST_S or not wanted.work:
+        if learned.known or demand.own_s <= SHORTEST_S or not demand.work:
             return
-        fits = min(self._lanes(mine, engine) for engine in wanted.work)
+        fits = min(self._lanes(mine, engine) for engine in demand.work)
         if learned.running >= max(UNKNOWN, fits):
             raise Overloaded(
                 f"none of the first {learned.running} queries of this kind has ended yet; try "
@@ -298,7 +298,7 @@ class Admission:
             )
 
     def _bucket(self, mine: Tenant, now: float) -> Bucket:
-        """What a tenant may send, up to now."""
+        """What is left of a tenant's rate now."""
         rate = self.shares.rate or 0.0
         most = max(1.0, BURST_S * rate)
         bucket = mine.bucket

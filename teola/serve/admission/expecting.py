@@ -37,10 +37,10 @@ def lanes_of(runtime: Runtime) -> Callable[[str], Lanes]:
 
     def lanes(engine: str) -> Lanes:
         now = runtime.loop.time()
-        known = seen.get(engine)
-        if known is None or now - known[0] > FRESH_S:
-            known = seen[engine] = (now, _lanes(runtime, engine, now))
-        return known[1]
+        entry = seen.get(engine)
+        if entry is None or now - entry[0] > FRESH_S:
+            entry = seen[engine] = (now, _lanes(runtime, engine, now))
+        return entry[1]
 
     return lanes
 
@@ -78,9 +78,9 @@ def planned_of(runtime: Runtime, apps: Mapping[str, App]) -> Callable[[QueryClas
     return planned
 
 
-def characters_of(given: Mapping[str, Any]) -> int:
+def characters_of(inputs: Mapping[str, Any]) -> int:
     """How much the inputs of a query are, about; a file counts with its bytes."""
-    return sum(map(_characters, given.values()))
+    return sum(map(_characters, inputs.values()))
 
 
 def _characters(value: Any) -> int:

@@ -55,8 +55,8 @@ Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 def _tell_passed_over(schema: dict[str, Any]) -> None:
-    told = {name: {"description": "Passed over."} for name in sorted(PASSED_OVER)}
-    schema["properties"] |= told
+    passed_over = {name: {"description": "Passed over."} for name in sorted(PASSED_OVER)}
+    schema["properties"] |= passed_over
 
 
 class CalledFunction(BaseModel):
@@ -180,12 +180,12 @@ class ChatRequest(BaseModel):
     def conversation(self, placed: Callable[[str], Placed | None]) -> Conversation:
         """placed: where a call belongs among what was done here, by its id. Raises InputError
         unless it ends with a question, or with what tools gave since, and CallsGone."""
-        asked = [i for i, m in enumerate(self.messages) if m.role == "user"]
-        if not asked or self.messages[-1].role not in ("user", "tool"):
+        questions = [i for i, m in enumerate(self.messages) if m.role == "user"]
+        if not questions or self.messages[-1].role not in ("user", "tool"):
             raise InputError("the last message must be the user's: it is the question")
-        at, answered = asked[-1], self._answered()
+        at, answered = questions[-1], self._answered()
         open = self._open()
-        made = TakenUp.of(
+        taken_up = TakenUp.of(
             ((call.id, exchanged(call, answered)) for i in sorted(open) for call in self._calls(i)),
             placed,
         )
@@ -194,7 +194,7 @@ class ChatRequest(BaseModel):
             tuple(
                 turn
                 for i, m in enumerate(self.messages[:at])
-                for turn in self._turns(i, m, answered, made if i in open else None)
+                for turn in self._turns(i, m, answered, taken_up if i in open else None)
             ),
             tuple(
                 text
@@ -202,10 +202,10 @@ class ChatRequest(BaseModel):
                 if m.role in _TELLING and (text := m.text(i).strip())
             ),
             tuple(
-                one
+                exchange
                 for i in range(at, len(self.messages))
                 for call in self._calls(i)
-                for one in made.beside(call.id, exchanged(call, answered))
+                for exchange in taken_up.beside(call.id, exchanged(call, answered))
             ),
         )
 
@@ -216,66 +216,66 @@ class ChatRequest(BaseModel):
         """The messages with calls after which their question was not answered. What was done for
         the others is no more told than what is done for questions without calls of the client's.
         """
-        found, answered = set[int](), False
+        places, answered = set[int](), False
         for i, message in reversed([*enumerate(self.messages)]):
             if message.role == "user":
                 answered = False
             elif message.role == "assistant" and not message.tool_calls:
                 answered = True
             elif message.tool_calls and not answered:
-                found.add(i)
-        return frozenset(found)
+                places.add(i)
+        return frozenset(places)
 
     def _turns(
-        self, i: int, message: Message, answered: Mapping[str, str], made: TakenUp | None
+        self, i: int, message: Message, answered: Mapping[str, str], taken_up: TakenUp | None
     ) -> Iterator[Turn]:
-        """What a message says, and what the calls in it gave. made: with what was done beside
-        them."""
+        """What a message says, and what the calls in it gave. taken_up: what was done beside the
+        calls, to be told with them."""
         text = message.text(i).strip()
         if text and message.role in _TALKING:
             yield Turn(_TALKING[message.role], text)
         for call in message.tool_calls or ():
             exchange = exchanged(call, answered)
-            for one in made.beside(call.id, exchange) if made else (exchange,):
-                yield from calls_told(one)
+            for beside in taken_up.beside(call.id, exchange) if taken_up else (exchange,):
+                yield from calls_told(beside)
 
     def _answered(self) -> dict[str, str]:
         """What was answered to each call of a tool. Raises InputError where it is not."""
-        found: dict[str, str] = {}
-        asked: dict[str, int] = {}
+        answers: dict[str, str] = {}
+        calls: dict[str, int] = {}
         for i, message in enumerate(self.messages):
             if message.role == "tool":
-                if message.tool_call_id not in asked or message.tool_call_id in found:
+                if message.tool_call_id not in calls or message.tool_call_id in answers:
                     raise InputError(
                         f"messages.{i}: a tool's message must answer a call of the assistant's "
                         "message before it, by its tool_call_id"
                     )
-                found[message.tool_call_id] = message.text(i)
+                answers[message.tool_call_id] = message.text(i)
                 continue
-            if len(found) < len(asked):
+            if len(answers) < len(calls):
                 break
             if message.tool_calls and message.role != "assistant":
                 raise InputError(f"messages.{i}: only the assistant's messages have tool_calls")
             for call in message.tool_calls or ():
-                if call.id in asked:
+                if call.id in calls:
                     raise InputError(f"messages.{i}: two calls have the id {call.id!r}")
-                asked[call.id] = i
-        for id, i in asked.items():
-            if id not in found:
+                calls[call.id] = i
+        for id, i in calls.items():
+            if id not in answers:
                 raise InputError(
                     f"messages.{i}: an assistant message with tool_calls must be followed by a "
                     f"message of a tool for each tool_call_id; {id!r} has none"
                 )
-        return found
+        return answers
 
     async def check_tools(self, limits: QueryLimits) -> None:
-        """Raise InputError, UnknownName for tools that are none; those that are some are known to
-        be, then, to whoever is given them."""
+        """Check the tools that the client brings; whoever gets them knows that they are checked.
+        Raises InputError, UnknownName."""
         if self.tools:
-            self.tools = known = await checked_tools(
+            self.tools = tools = await checked_tools(
                 self.tools, limits.client_tools, limits.client_tool_characters
             )
-            chosen_of(self.tool_choice, {name: name for name in known.names})
+            chosen_of(self.tool_choice, {name: name for name in tools.names})
         elif self.tool_choice not in (None, "none", "auto"):
             raise InputError("tool_choice is only allowed when tools are specified")
 
@@ -317,19 +317,19 @@ def exchanged(call: ToolCall, answered: Mapping[str, str]) -> Exchange:
 def arguments_of(call: ToolCall) -> dict[str, Any]:
     """Arguments of a call; as a text where they are no JSON object."""
     try:
-        found = json.loads(call.function.arguments or "{}")
+        arguments = json.loads(call.function.arguments or "{}")
     except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"arguments": call.function.arguments}
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"arguments": call.function.arguments}
 
 
 def read(body: Any) -> ChatRequest:
-    """Checked. Raises InputError, UnknownName."""
+    """The body, checked. Raises InputError, UnknownName."""
     if isinstance(body, dict):
-        known = ChatRequest.model_fields.keys()
+        names = ChatRequest.model_fields.keys()
         body = {name: value for name, value in body.items() if name not in PASSED_OVER}
-        for name in body.keys() - known:
-            raise UnknownName("request argument", name, known)
+        for name in body.keys() - names:
+            raise UnknownName("request argument", name, names)
     return checked(ChatRequest, body)
 
 
@@ -337,10 +337,10 @@ def check_chats(app: App, model: str) -> None:
     """Raise InputError if `app` wants to know more than a conversation tells."""
     others = [
         name
-        for name, one in app.declared.items()
+        for name, declared in app.declared.items()
         if name not in (QUESTION, HISTORY, INSTRUCTIONS, CLIENT_TOOLS)
-        and one.kind is not Kind.DOCUMENTS
-        and not one.optional
+        and declared.kind is not Kind.DOCUMENTS
+        and not declared.optional
     ]
     if app.inputs.get(QUESTION) is not Kind.TEXT or others:
         raise InputError(
@@ -349,30 +349,31 @@ def check_chats(app: App, model: str) -> None:
         )
 
 
-def decoding(app: App, wanted: ChatRequest, schema: Any) -> dict[str, Any]:
+def decoding(app: App, request: ChatRequest, schema: Any) -> dict[str, Any]:
     """Overrides of the components that write the answer, as far as they have such parameters."""
-    stop = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop
-    given = {
-        "max_tokens": wanted.max_completion_tokens or wanted.max_tokens,
-        "temperature": wanted.temperature,
-        "seed": wanted.seed,
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop
+    stated = {
+        "max_tokens": request.max_completion_tokens or request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
         "stop": stop or None,
         "json_schema": schema,
     }
-    values = {key: value for key, value in given.items() if value is not None}
+    values = {key: value for key, value in stated.items() if value is not None}
     writers = {source.component for sources in app.builder.finals.values() for source in sources}
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for component in app.builder.template.components:
-        known = component.config_type.model_fields.keys()
-        mine = {key: value for key, value in values.items() if key in known}
-        if component.name in writers and "max_tokens" in known and mine:
+        fields = component.config_type.model_fields.keys()
+        mine = {key: value for key, value in values.items() if key in fields}
+        if component.name in writers and "max_tokens" in fields and mine:
             for key, value in _seeded(component.config, mine).items():
-                found[f"{component.name}.{key}"] = value
-    return found
+                overrides[f"{component.name}.{key}"] = value
+    return overrides
 
 
 def _seeded(config: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Without a seed where nothing is left to chance: every seed would be a plan of its own."""
+    """The parameters, without a seed where nothing is left to chance: every seed would be a plan of
+    its own."""
     temperature = values.get("temperature", getattr(config, "temperature", 0.0))
     if temperature == 0:
         return {key: value for key, value in values.items() if key != "seed"}

@@ -25,12 +25,12 @@ def completion(entry: Entry, model: str, said: str, steps: bool = False) -> dict
         message = {"role": "assistant", "content": None, "tool_calls": calls, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _reason(entry)}
     head = _head(entry, model, "chat.completion")
-    found = {**head, "choices": [choice], "usage": usage(entry)}
+    body = {**head, "choices": [choice], "usage": usage(entry)}
     ours = sources_of(entry.result)
     if steps:
         events = (json.loads(e.data) for _, e in entry.events.after(0) if e.kind == "step")
         ours["steps"] = [e for e in events if e["state"] != "started"]
-    return {**found, "x_teola": ours} if ours else found
+    return {**body, "x_teola": ours} if ours else body
 
 
 def sources_of(result: Result | None) -> dict[str, Any]:
@@ -40,8 +40,8 @@ def sources_of(result: Result | None) -> dict[str, Any]:
         return {}
     beside = (value for value in result.outputs.values() if value is not result.answer)
     lists = (value for value in beside if isinstance(value, list))
-    found = [hit for listed in lists for hit in listed if isinstance(hit, Hit)]
-    return {"sources": jsonable(found)} if found else {}
+    hits = [hit for listed in lists for hit in listed if isinstance(hit, Hit)]
+    return {"sources": jsonable(hits)} if hits else {}
 
 
 def calls_of(result: Result | None) -> list[dict[str, Any]]:

@@ -71,20 +71,20 @@ Made = Exchange | Mapping[str, Any]
 """A call of the client's, or something that an agent has done beside it; see Acting."""
 
 
-def calls_told(made: Made) -> tuple[Turn, ...]:
+def calls_told(call: Made) -> tuple[Turn, ...]:
     """A call of an earlier question, and what it gave."""
-    if not (gave := gave_told(made)):
+    if not (gave := gave_told(call)):
         return ()
-    one = asdict(made) if isinstance(made, Exchange) else made
-    arguments = json.dumps(one["args"], ensure_ascii=False)
-    return Turn("Assistant", f"(calls {one['tool']}({arguments}))"), *gave
+    fields = asdict(call) if isinstance(call, Exchange) else call
+    arguments = json.dumps(fields["args"], ensure_ascii=False)
+    return Turn("Assistant", f"(calls {fields['tool']}({arguments}))"), *gave
 
 
-def gave_told(made: Made) -> tuple[Turn, ...]:
+def gave_told(call: Made) -> tuple[Turn, ...]:
     """What a call gave."""
-    if isinstance(made, Exchange):
-        return (of_tool(made.tool, made.result),)
-    return (of_tool(made["tool"], made["result"]["text"]),) if "result" in made else ()
+    if isinstance(call, Exchange):
+        return (of_tool(call.tool, call.result),)
+    return (of_tool(call["tool"], call["result"]["text"]),) if "result" in call else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +102,25 @@ class Conversation:
         """The form of `app` to ask, and its inputs. most: characters of the history."""
         if (self.tools or self.exchange) and writes_by_agent(app):
             return self._with_tools(app, forms, most)
-        since = tuple(turn for one in self.exchange for turn in gave_told(one))
-        history, told = recent((*self.turns, *since), most), self.instructions
-        given = {HISTORY: lines(history), INSTRUCTIONS: "\n\n".join(told)}
-        form = forms.of(app, (name for name, text in given.items() if text))
+        since = tuple(turn for call in self.exchange for turn in gave_told(call))
+        history, instructions = recent((*self.turns, *since), most), self.instructions
+        inputs = {HISTORY: lines(history), INSTRUCTIONS: "\n\n".join(instructions)}
+        form = forms.of(app, (name for name, text in inputs.items() if text))
         if INSTRUCTIONS not in form.inputs:  # better said by somebody than not at all
-            given[HISTORY] = lines((*(Turn("System", text) for text in told), *history))
-            form = forms.of(app, (HISTORY,) if given[HISTORY] else ())
+            inputs[HISTORY] = lines((*(Turn("System", text) for text in instructions), *history))
+            form = forms.of(app, (HISTORY,) if inputs[HISTORY] else ())
         named = {
-            name: given[name] if form.declared[name].optional else given[name] or NOTHING[name]
-            for name in given
+            name: inputs[name] if form.declared[name].optional else inputs[name] or NOTHING[name]
+            for name in inputs
             if name in form.inputs
         }
         return form, {QUESTION: self.question, **named}
 
     def _with_tools(self, app: App, forms: Forms, most: int) -> tuple[App, dict[str, Any]]:
-        _, given = replace(self, tools=None, exchange=()).inputs(app, forms, most)
-        form = forms.of(app, (*given, CLIENT_TOOLS))
-        made = [asdict(one) if isinstance(one, Exchange) else one for one in self.exchange]
-        return form, {**given, CLIENT_TOOLS: {**(self.tools or {}), "exchange": made}}
+        _, inputs = replace(self, tools=None, exchange=()).inputs(app, forms, most)
+        form = forms.of(app, (*inputs, CLIENT_TOOLS))
+        exchange = [asdict(call) if isinstance(call, Exchange) else call for call in self.exchange]
+        return form, {**inputs, CLIENT_TOOLS: {**(self.tools or {}), "exchange": exchange}}
 
 
 def lines(turns: Iterable[Turn]) -> str:
@@ -157,14 +157,14 @@ class Forms:
     def __init__(self) -> None:
         self._made: dict[tuple[App, tuple[str, ...]], App] = {}
 
-    def of(self, app: App, wanted: Iterable[str]) -> App:
-        """`app` with those of the inputs `wanted` besides its own that something in it can use."""
-        names = tuple(sorted(set(wanted) - app.inputs.keys()))
-        found = self._made.get((app, names))
-        if found is None:
+    def of(self, app: App, inputs: Iterable[str]) -> App:
+        """`app` with more inputs: those of `inputs` that something in it can use."""
+        names = tuple(sorted(set(inputs) - app.inputs.keys()))
+        form = self._made.get((app, names))
+        if form is None:
             usable = tuple(name for name in names if _uses(_form(app, (name,)), name))
-            found = self._made[app, names] = _form(app, usable)
-        return found
+            form = self._made[app, names] = _form(app, usable)
+        return form
 
 
 def _form(app: App, names: tuple[str, ...]) -> App:

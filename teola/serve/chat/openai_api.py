@@ -76,8 +76,8 @@ def router(service: Service, own_calls: OwnCalls) -> APIRouter:
         """Answer the last message with the application that `model` names."""
         upload = Upload()
         try:
-            wanted = read(await parsed(await request.body()))
-            asking = _Asking(service, forms, own_calls, request, wanted)
+            chat_request = read(await parsed(await request.body()))
+            asking = _Asking(service, forms, own_calls, request, chat_request)
             await asking.hear()
             await check_schemas({**asking.wanted.overrides, SCHEMA: asking.schema or {}})
             await asking.get_documents(upload)
@@ -117,57 +117,62 @@ class _Asking:
         forms: Forms,
         own_calls: OwnCalls,
         request: Request,
-        wanted: ChatRequest,
+        chat_request: ChatRequest,
     ) -> None:
         self.service, self.forms, self.own_calls = service, forms, own_calls
-        self.request, self.wanted = request, wanted
-        self.app = service.app(wanted.model)
-        check_chats(self.app, wanted.model)
+        self.request, self.wanted = request, chat_request
+        self.app = service.app(chat_request.model)
+        check_chats(self.app, chat_request.model)
         service.board.check(self.app, announced(request), tenant(request))
-        self.schema = wanted.wanted_schema()
+        self.schema = chat_request.wanted_schema()
         if self.schema is not None:  # also one that no component knows
             service.board.limits.check(self.app, {}, {"response_format.json_schema": self.schema})
-        self.said = wanted.conversation(partial(own_calls.placed, tenant(request)))
-        self.overrides = {**decoding(self.app, wanted, self.schema), **wanted.overrides}
+        self.said = chat_request.conversation(partial(own_calls.placed, tenant(request)))
+        self.overrides = {**decoding(self.app, chat_request, self.schema), **chat_request.overrides}
         self.documents: dict[str, Any] = {}
         self.cleanup: Callable[[], None] = lambda: None
-        checked_objective(wanted.finish_by_s, wanted.deadline_s)
-        self.until = _now() + wanted.deadline_s
+        checked_objective(chat_request.finish_by_s, chat_request.deadline_s)
+        self.until = _now() + chat_request.deadline_s
 
     async def hear(self) -> None:
         """Set what was said, with the tools that the client brings along."""
-        wanted, said = self.wanted, self.said
-        if wanted.tools and not writes_by_agent(self.app):
+        chat_request, conversation = self.wanted, self.said
+        if chat_request.tools and not writes_by_agent(self.app):
             raise InputError(
                 f"application {self.app.name!r} brings its own tools; send none (an application "
                 "takes a client's tools where an agent writes its answer)"
             )
-        texts = [said.question, *(one.result for one in said.exchange if isinstance(one, Exchange))]
+        texts = [
+            conversation.question,
+            *(call.result for call in conversation.exchange if isinstance(call, Exchange)),
+        ]
         limits = self.service.board.limits
         limits.check(self.app, {QUESTION: "\n".join(texts)}, {})
-        await wanted.check_tools(limits)
-        if wanted.tools:
+        await chat_request.check_tools(limits)
+        if chat_request.tools:
             names = ("tools", "tool_choice", "parallel_tool_calls")
-            said = replace(said, tools={name: getattr(wanted, name) for name in names})
-        self.said = said
+            conversation = replace(
+                conversation, tools={name: getattr(chat_request, name) for name in names}
+            )
+        self.said = conversation
 
     async def get_documents(self, upload: Upload) -> None:
         """Set the documents that are searched, files stored by `upload`."""
-        wanted, kinds = self.wanted, self.app.inputs.items()
+        chat_request, kinds = self.wanted, self.app.inputs.items()
         named = [name for name, kind in kinds if kind is Kind.DOCUMENTS] or ["documents"]
-        if wanted.documents is not None:
-            given = dict.fromkeys(named, wanted.documents)
+        if chat_request.documents is not None:
+            inputs = dict.fromkeys(named, chat_request.documents)
             self.documents = await self.service.intake.documents(
-                self.app, given, upload, self.request.receive, wanted.deadline_s
+                self.app, inputs, upload, self.request.receive, chat_request.deadline_s
             )
         for name in ("collection", "filters", "database", "hints"):
-            if (value := getattr(wanted, name)) is not None:
+            if (value := getattr(chat_request, name)) is not None:
                 self.documents[name] = value
 
     def _start(self, conversation: Conversation) -> Entry:
         """Ask, by itself as far as the board knows; its inputs are those of a form."""
         most = self.service.intake.history_characters
-        form, given = conversation.inputs(self.app, self.forms, most)
+        form, inputs = conversation.inputs(self.app, self.forms, most)
         left_s = self.until - _now()
         if left_s <= 0:
             raise DeadlineExceeded("the deadline passed before the query was asked")
@@ -177,7 +182,7 @@ class _Asking:
             paid_by(
                 self.request,
                 QuerySpec(
-                    {**given, **self.documents},
+                    {**inputs, **self.documents},
                     self.overrides,
                     deadline_s=left_s,
                     tenant=tenant(self.request),
@@ -190,7 +195,7 @@ class _Asking:
             mode="stream" if self.wanted.stream else "sync",
             cleanup=self.cleanup,
             keeps="never",
-            settle=self.own_calls.settled if CLIENT_TOOLS in given else None,
+            settle=self.own_calls.settled if CLIENT_TOOLS in inputs else None,
         )
 
     def streamed(self, upload: Upload) -> EventStream:
@@ -198,8 +203,8 @@ class _Asking:
         self.cleanup = upload.remove
         entry = self._start(self.said)
         chunks = Chunks(entry, self.wanted.model, self.wanted.wants_usage, self.wanted.steps)
-        told = Events(entry, chunks.encode, last="waiting")
-        return EventStream(told, owned=entry, headers={"x-query-id": entry.id})
+        events = Events(entry, chunks.encode, last="waiting")
+        return EventStream(events, owned=entry, headers={"x-query-id": entry.id})
 
     async def answered(self) -> Response:
         """The whole answer."""
@@ -243,8 +248,8 @@ class _Asking:
 
     def _again(self, misfit: OutputError) -> Conversation | None:
         """The same, told what was wrong; None if there is no time left, or nobody to be told."""
-        told = AGAIN.format(schema=json.dumps(self.schema), told=misfit)
-        again = replace(self.said, instructions=(*self.said.instructions, told))
+        message = AGAIN.format(schema=json.dumps(self.schema), told=misfit)
+        again = replace(self.said, instructions=(*self.said.instructions, message))
         form, _ = again.inputs(self.app, self.forms, self.service.intake.history_characters)
         hears = {INSTRUCTIONS, HISTORY} & form.inputs.keys()
         return again if hears and _now() < self.until else None

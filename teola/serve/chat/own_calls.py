@@ -108,11 +108,11 @@ class OwnCalls:
     async def settled(self, entry: Entry, result: Result) -> Result:
         """A result whose calls have their ids, what was done beside them being kept."""
         outputs = dict(result.outputs)
-        calls, made = outputs.get(TOOL_CALLS), tuple(outputs.pop(EXCHANGE, None) or ())
-        own = [one for one in made if "result" in one]
-        effect, turn = any(one["effect"] for one in own), _digest(entry.id, TURN_BYTES)
+        calls, exchange = outputs.get(TOOL_CALLS), tuple(outputs.pop(EXCHANGE, None) or ())
+        own = [entry for entry in exchange if "result" in entry]
+        effect, turn = any(entry["effect"] for entry in own), _digest(entry.id, TURN_BYTES)
         if own:
-            await self.keep(entry.job.tenant, turn, made)
+            await self.keep(entry.job.tenant, turn, exchange)
         if calls:
             outputs[TOOL_CALLS] = [
                 {"id": self.id_of(turn, k, effect) if own else _plain_id(entry, k), **call}
@@ -120,18 +120,18 @@ class OwnCalls:
             ]
         return replace(result, outputs=outputs)
 
-    async def keep(self, tenant: str, turn: bytes, made: tuple[Mapping[str, Any], ...]) -> None:
+    async def keep(self, tenant: str, turn: bytes, exchange: tuple[Mapping[str, Any], ...]) -> None:
         """Keep what a turn has done; if it is too large, its texts, or nothing."""
-        size = await here().aside(lambda: bytes_of(list(made)), *made)
+        size = await here().aside(lambda: bytes_of(list(exchange)), *exchange)
         most = self.limits.bytes_of_tenant
         if size > most:
-            made = tuple(map(_as_text, made))
-            size = bytes_of(list(made))
+            exchange = tuple(map(_as_text, exchange))
+            size = bytes_of(list(exchange))
         if size > most:
             return
         now = asyncio.get_running_loop().time()
         kept = self._kept.setdefault(tenant, OrderedDict())
-        kept[turn] = _Turn(made, size, now + self.limits.kept_s)
+        kept[turn] = _Turn(exchange, size, now + self.limits.kept_s)
         self.bytes[tenant] = self.bytes.get(tenant, 0) + size
         while len(kept) > self.limits.turns_of_tenant or self.bytes[tenant] > most:
             self._drop(tenant, next(iter(kept)))
@@ -143,7 +143,7 @@ class OwnCalls:
             del self._kept[tenant], self.bytes[tenant]
 
     def _wake(self, now: float) -> None:
-        """Come back when the next one is too old."""
+        """Set the timer for the turn that is too old next."""
         firsts = [next(iter(kept.values())).until for kept in self._kept.values()]
         if firsts and self._timer is None:
             loop = asyncio.get_running_loop()
@@ -152,8 +152,8 @@ class OwnCalls:
     def _forget(self) -> None:
         self._timer, now = None, asyncio.get_running_loop().time()
         for tenant, kept in [*self._kept.items()]:
-            for turn, one in [*kept.items()]:
-                if one.until > now:
+            for turn, kept_turn in [*kept.items()]:
+                if kept_turn.until > now:
                     break  # they are in the order of their last use
                 self._drop(tenant, turn)
         self._wake(now)
@@ -163,16 +163,16 @@ class OwnCalls:
     def placed(self, tenant: str, id: str) -> Placed | None:
         """Where a call belongs that a client answers; None where nothing of ours is beside it.
         Raises CallsGone where something was that had an effect."""
-        told = self.read(id)
-        if told is None:
+        call_id = self.read(id)
+        if call_id is None:
             return None
         now, kept = asyncio.get_running_loop().time(), self._kept.get(tenant)
-        found = kept.get(told.turn) if kept is not None and told.signed else None
-        if kept is not None and found is not None and found.until > now:
-            kept[told.turn] = found._replace(until=now + self.limits.kept_s)
-            kept.move_to_end(told.turn)
-            return Placed(told.turn, told.place, found.made)
-        if told.effect:
+        own_turn = kept.get(call_id.turn) if kept is not None and call_id.signed else None
+        if kept is not None and own_turn is not None and own_turn.until > now:
+            kept[call_id.turn] = own_turn._replace(until=now + self.limits.kept_s)
+            kept.move_to_end(call_id.turn)
+            return Placed(call_id.turn, call_id.place, own_turn.made)
+        if call_id.effect:
             raise CallsGone(GONE.format(id=id, kept_s=self.limits.kept_s))
         return None
 
@@ -191,37 +191,37 @@ class TakenUp:
         cls, calls: Iterable[tuple[str, Exchange]], placed: Callable[[str], Placed | None]
     ) -> TakenUp:
         """calls: with their ids. Raises CallsGone."""
-        found = cls({}, {}, set())
+        taken_up = cls({}, {}, set())
         for id, exchange in calls:
             if (place := placed(id)) is not None:
-                found._placed[id] = place
-                found._of_turn.setdefault(place.turn, {})[place.place] = exchange
-        return found
+                taken_up._placed[id] = place
+                taken_up._of_turn.setdefault(place.turn, {})[place.place] = exchange
+        return taken_up
 
     def beside(self, id: str, exchange: Exchange) -> Iterator[Made]:
-        """What stands where this call does."""
+        """What stands in the place of this call."""
         placed = self._placed.get(id)
         if placed is None:
             yield exchange
         elif placed.turn not in self._seen:
             self._seen.add(placed.turn)
             answered = self._of_turn[placed.turn]
-            for one in placed.made:
-                if "place" not in one:
-                    yield one
-                elif one["place"] in answered:
-                    yield answered[one["place"]]
+            for call in placed.made:
+                if "place" not in call:
+                    yield call
+                elif call["place"] in answered:
+                    yield answered[call["place"]]
 
 
-def _as_text(made: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "result" not in made:
-        return made
-    result = made["result"]
-    return {**made, "result": {**result, "value": result["text"]}}
+def _as_text(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "result" not in call:
+        return call
+    result = call["result"]
+    return {**call, "result": {**result, "value": result["text"]}}
 
 
 def _plain_id(entry: Entry, k: int) -> str:
-    """Of a call beside which there is nothing of ours."""
+    """The id of a call beside which nothing of ours stands."""
     return f"call_{_digest(f'{entry.id}/{k}', 12).hex()}"
 
 

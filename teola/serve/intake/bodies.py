@@ -72,8 +72,8 @@ def as_json(text: str | bytes, what: str = "the body") -> Any:
     if text.count("[") + text.count("{") > DEPTH:
         _check_depth(what, value)
     if _ESCAPED.search(text):
-        for found in _texts(value):
-            check_text(f"a text in {what}", found)
+        for contained in _texts(value):
+            check_text(f"a text in {what}", contained)
     return value
 
 
@@ -95,13 +95,13 @@ def _values(text: str) -> int:
     Each is the first behind `[` or `{`, or stands behind `,`. What stands in texts does not count.
     """
     text = text.replace("\\\\", "").replace('\\"', "")
-    found, inside = 1, 0
+    count, inside = 1, 0
     for start in range(0, len(text), _SLICE):
         pieces = text[start : start + _SLICE].split('"')
         between = "".join(pieces[inside::2])
-        found += sum(map(between.count, "[{,"))
+        count += sum(map(between.count, "[{,"))
         inside ^= (len(pieces) - 1) % 2
-    return found
+    return count
 
 
 def _check_depth(what: str, value: Any) -> None:
@@ -136,11 +136,11 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
         raise _Refused(f"the key {key[:80]!r} stands twice in one object")
-    return found
+    return mapping
 
 
 def _whole(digits: str) -> int:
@@ -152,10 +152,10 @@ def _whole(digits: str) -> int:
 
 
 def _finite(digits: str) -> float:
-    found = float(digits)
-    if isinf(found):
+    number = float(digits)
+    if isinf(number):
         raise _Refused(f"the number {digits[:24]} is too large")
-    return found
+    return number
 
 
 def _constant(name: str) -> NoReturn:

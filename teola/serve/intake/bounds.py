@@ -32,7 +32,7 @@ class Bounded:
         self,
         app: ASGIApp,
         takes_forms: Callable[[Scope], bool],
-        refused: Callable[[Problem, Scope], None] = lambda found, scope: None,
+        refused: Callable[[Problem, Scope], None] = lambda problem, scope: None,
     ) -> None:
         self._app, self._takes_forms, self._refused = app, takes_forms, refused
 
@@ -47,9 +47,9 @@ class Bounded:
         most = FORM_BYTES if form else JSON_BYTES
         body = _Body(receive, send, most, empty)
         if announced.isdigit() and int(announced) > most:
-            found = problem(_too_large(most))
-            self._refused(found, scope)
-            await answer(scope["path"], found)(scope, receive, body.send)
+            refusal = problem(_too_large(most))
+            self._refused(refusal, scope)
+            await answer(scope["path"], refusal)(scope, receive, body.send)
             return
         await self._app(scope, body.receive, body.send)
 

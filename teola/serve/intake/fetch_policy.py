@@ -66,32 +66,34 @@ class FetchPolicy:
                 f"{cut(url)}: a URL has up to {URL_CHARACTERS} characters, no spaces and no \\"
             )
         try:
-            found = httpx.URL(url)
+            parsed = httpx.URL(url)
         except (httpx.InvalidURL, ValueError):
             raise InputError(f"{cut(url)}: this is not a URL") from None
-        if found.scheme not in _DEFAULT_PORTS:
+        if parsed.scheme not in _DEFAULT_PORTS:
             raise InputError(f"{cut(url)}: a document's URL begins with https:// or http://")
-        if found.userinfo:
+        if parsed.userinfo:
             raise InputError(f"{cut(url)}: a URL with a name or password in it is not fetched")
-        host = found.raw_host.decode("ascii")
+        host = parsed.raw_host.decode("ascii")
         if not _HOST.fullmatch(host):
             raise InputError(f"{cut(url)}: this URL names no host")
-        if (found.port or _DEFAULT_PORTS[found.scheme]) not in self.ports:
+        if (parsed.port or _DEFAULT_PORTS[parsed.scheme]) not in self.ports:
             listed = ", ".join(map(str, self.ports))
             raise InputError(f"{cut(url)}: only these ports are fetched from: {listed}")
         if not self._lists(host):
             raise InputError(f"{cut(url)}: this server does not fetch documents from there")
-        return found
+        return parsed
 
     def _lists(self, host: str) -> bool:
         name = host.rstrip(".")
         return not self.hosts or any(
-            name.endswith(one) if one.startswith(".") else name == one for one in self.hosts
+            name.endswith(allowed) if allowed.startswith(".") else name == allowed
+            for allowed in self.hosts
         )
 
 
-def suffix_of(content_type: str, path: str, asked: str) -> str:
-    """What a reader of documents knows the kind by. Raises InputError if it could not read it."""
+def suffix_of(content_type: str, path: str, url: str) -> str:
+    """The file suffix that selects a reader for the document. Raises InputError if no reader takes
+    it."""
     kind = content_type.partition(";")[0].strip().lower()
     own = PurePosixPath(path).suffix.lower()
     if kind in _SUFFIXES:
@@ -100,7 +102,7 @@ def suffix_of(content_type: str, path: str, asked: str) -> str:
         return own
     if _TEXT.fullmatch(kind):
         return ".txt"
-    raise InputError(f"{cut(asked)}: it is {kind[:60]!r}; name text, HTML, PDF or an office file")
+    raise InputError(f"{cut(url)}: it is {kind[:60]!r}; name text, HTML, PDF or an office file")
 
 
 def cut(url: str, most: int = 120) -> str:

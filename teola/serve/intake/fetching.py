@@ -65,16 +65,16 @@ class Fetcher:
 
         Raises InputError, which says no more than a client may know, and Overloaded.
         """
-        asked = self.policy.checked(url)
+        parsed = self.policy.checked(url)
         if self._running >= AT_ONCE:
             raise Overloaded(f"{AT_ONCE} documents are being fetched; try again in a moment")
         self._running += 1
         try:
             async with asyncio.timeout(self.policy.total_s), await self._pool() as pool:
-                return await self._follow(pool, asked, place, allowance)
+                return await self._follow(pool, parsed, place, allowance)
         except (TimeoutError, httpcore.TimeoutException, httpcore.NetworkError):
-            told = "no public server answers there; send the document itself"
-            raise InputError(f"{cut(url)}: {told}") from None
+            message = "no public server answers there; send the document itself"
+            raise InputError(f"{cut(url)}: {message}") from None
         except httpcore.ProtocolError:
             raise InputError(f"{cut(url)}: what answers there does not speak HTTP") from None
         finally:
@@ -94,19 +94,19 @@ class Fetcher:
         place: NewPath,
         allowance: Allowance,
     ) -> Path:
-        asked = str(url)
+        first_url = str(url)
         for _ in range(self.policy.redirects + 1):
             async with pool.stream(
                 "GET", _wire(url), headers=_headers(url), extensions=self._limits()
             ) as response:
                 target = _header(response, b"location")
                 if response.status not in _REDIRECTS or not target:
-                    return await self._store(response, url, asked, place, allowance)
+                    return await self._store(response, url, first_url, place, allowance)
             try:
                 url = self.policy.checked(str(url.join(target)))
             except (httpx.InvalidURL, ValueError):  # InputError is one of them
-                raise InputError(f"{cut(asked)}: it leads on to what is not fetched") from None
-        raise InputError(f"{cut(asked)}: it leads on more than {self.policy.redirects} times")
+                raise InputError(f"{cut(first_url)}: it leads on to what is not fetched") from None
+        raise InputError(f"{cut(first_url)}: it leads on more than {self.policy.redirects} times")
 
     def _limits(self) -> dict[str, dict[str, float]]:
         silence, connect = self.policy.silence_s, self.policy.connect_s
@@ -117,31 +117,31 @@ class Fetcher:
         self,
         response: httpcore.Response,
         url: httpx.URL,
-        asked: str,
+        first_url: str,
         place: NewPath,
         allowance: Allowance,
     ) -> Path:
         """Write the body to a file, a block at a time. Raises InputError."""
         if response.status != 200:
-            raise InputError(f"{cut(asked)}: its server answers {response.status}")
+            raise InputError(f"{cut(first_url)}: its server answers {response.status}")
         if _header(response, b"content-encoding").lower() not in ("", "identity"):
-            raise InputError(f"{cut(asked)}: its server sends it only compressed")
+            raise InputError(f"{cut(first_url)}: its server sends it only compressed")
         left, announced = self.policy.most_bytes, _header(response, b"content-length")
         if announced.isdecimal() and int(announced[:20]) > left:
-            raise self._too_large(asked)
-        suffix = suffix_of(_header(response, b"content-type"), url.path, asked)
-        path, held = place(suffix), bytearray()
+            raise self._too_large(first_url)
+        suffix = suffix_of(_header(response, b"content-type"), url.path, first_url)
+        path, buffer = place(suffix), bytearray()
         with path.open("wb") as out:  # at once: a thread would open it for nobody
             async for block in response.aiter_stream():
                 left -= len(block)
                 allowance.take(len(block))
                 if left < 0:
-                    raise self._too_large(asked)
-                held += block
-                if len(held) >= _BLOCK:
-                    await asyncio.to_thread(out.write, bytes(held))
-                    held.clear()
-            await asyncio.to_thread(out.write, bytes(held))
+                    raise self._too_large(first_url)
+                buffer += block
+                if len(buffer) >= _BLOCK:
+                    await asyncio.to_thread(out.write, bytes(buffer))
+                    buffer.clear()
+            await asyncio.to_thread(out.write, bytes(buffer))
         return path
 
     def _too_large(self, url: str) -> InputError:
@@ -176,28 +176,28 @@ class _Pinned(httpcore.AsyncNetworkBackend):
         raise failure
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
-        """All of `host`; one that is not allowed spoils them all."""
+        """All addresses of `host`. Raises ConnectError if one of them is not allowed."""
         try:
-            found = [ip_address(text) for text in await self._resolve(host, port)]
+            addresses = [ip_address(text) for text in await self._resolve(host, port)]
         except (OSError, ValueError) as error:
             raise httpcore.ConnectError() from error
-        if not all(map(self._policy.allowed, found)):
+        if not all(map(self._policy.allowed, addresses)):
             raise httpcore.ConnectError()
-        return found
+        return addresses
 
 
 async def resolved(host: str, port: int) -> list[str]:
     """The system's answer, waited for in threads that nothing else needs."""
 
     def ask() -> list[str]:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys(str(one[4][0]) for one in found))
+        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
     return await asyncio.get_running_loop().run_in_executor(_threads, ask)
 
 
 def _wire(url: httpx.URL) -> httpcore.URL:
-    """What is sent is what was looked at: no second parser reads the text."""
+    """The URL as it was looked at, so that no second parser reads its text."""
     scheme, host, target = url.raw_scheme, url.raw_host, url.raw_path
     return httpcore.URL(scheme=scheme, host=host, port=url.port, target=target)
 
@@ -212,5 +212,5 @@ def _headers(url: httpx.URL) -> list[tuple[bytes, bytes]]:
 
 
 def _header(response: httpcore.Response, name: bytes) -> str:
-    found = next((value for key, value in response.headers if key.lower() == name), b"")
-    return str(found, "latin-1").strip()
+    header = next((value for key, value in response.headers if key.lower() == name), b"")
+    return str(header, "latin-1").strip()

@@ -59,21 +59,21 @@ async def to_index(
     check_label("the name of a collection", collection)
     if is_form(request.headers):
         async with form_of(request) as form:
-            wanted, documents = await _of_form(form, upload)
+            body, documents = await _of_form(form, upload)
     else:
-        wanted = checked(IndexRequest, await parsed(await request.body()))
-        documents = listed(wanted.documents)
+        body = checked(IndexRequest, await parsed(await request.body()))
+        documents = listed(body.documents)
     if not documents:
         raise InputError("there is nothing to index; send documents")
-    if wanted.metadata:
-        documents = [_with(one, wanted.metadata) for one in documents]
+    if body.metadata:
+        documents = [_with(document, body.metadata) for document in documents]
     began = time.monotonic()
-    given = {DOCUMENTS: documents}
-    given = await intake.documents(app, given, upload, request.receive, wanted.deadline_s)
-    left_s = max(wanted.deadline_s - (time.monotonic() - began), 0.001)
+    inputs = {DOCUMENTS: documents}
+    inputs = await intake.documents(app, inputs, upload, request.receive, body.deadline_s)
+    left_s = max(body.deadline_s - (time.monotonic() - began), 0.001)
     return QueryRequest(
-        inputs={**given, "collection": collection},
-        overrides=wanted.overrides,
+        inputs={**inputs, "collection": collection},
+        overrides=body.overrides,
         passes=None,
         deadline_s=left_s,
         finish_by_s=None,
@@ -85,8 +85,8 @@ async def to_index(
 
 
 async def _of_form(form: FormData, upload: Upload) -> tuple[IndexRequest, list[Any]]:
-    wanted = await json_in(form, IndexRequest)
-    documents = listed(wanted.documents)
+    body = await json_in(form, IndexRequest)
+    documents = listed(body.documents)
     for name, value in form.multi_items():
         if name == REQUEST:
             continue
@@ -96,7 +96,7 @@ async def _of_form(form: FormData, upload: Upload) -> tuple[IndexRequest, list[A
                 f"{name[:80]!r}"
             )
         documents = [*documents, await upload.keep(value)]
-    return wanted, documents
+    return body, documents
 
 
 def _with(document: Any, metadata: Mapping[str, Any]) -> Any:

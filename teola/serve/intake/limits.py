@@ -84,10 +84,10 @@ class QueryLimits:
             )
         for schema in schemas(overrides):
             check_form(schema)
-        for given in parameters(overrides, "max_tokens"):
-            if isinstance(given, int) and given > self.output_tokens:
+        for tokens in parameters(overrides, "max_tokens"):
+            if isinstance(tokens, int) and tokens > self.output_tokens:
                 raise InputError(
-                    f"max_tokens is {given}, more than the {self.output_tokens} that are taken"
+                    f"max_tokens is {tokens}, more than the {self.output_tokens} that are taken"
                 )
         for name in OURS:
             if list(parameters(overrides, name)):
@@ -129,8 +129,8 @@ def _check_scope(collection: Any, filters: Any) -> None:
 
 def asks_a_model(app: App) -> bool:
     """Whether it has a component that prompts an LLM."""
-    found = _prompted.get(app)
-    if found is None:
+    prompts = _prompted.get(app)
+    if prompts is None:
         graph = app.builder.build(app.builder.configure({}), {})
-        found = _prompted[app] = any(p.op is Op.PREFILLING for p in graph.primitives)
-    return found
+        prompts = _prompted[app] = any(p.op is Op.PREFILLING for p in graph.primitives)
+    return prompts

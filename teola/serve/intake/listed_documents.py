@@ -71,19 +71,19 @@ class Intake:
         receive: of the request, whose client's leaving ends the fetching. limit_s: seconds for it.
         Raises InputError, DeadlineExceeded, ClientDisconnect.
         """
-        found = dict(inputs)
+        fetched = dict(inputs)
         for name, kind in app.inputs.items():
-            given = inputs.get(name)
-            if kind is not Kind.DOCUMENTS or given is None:
+            value = inputs.get(name)
+            if kind is not Kind.DOCUMENTS or value is None:
                 continue
-            listed = given if isinstance(given, list) else [given]
+            listed = value if isinstance(value, list) else [value]
             if self._to_get(name, listed):
                 getting = self._got(listed, upload, limit_s)
                 sources = await first(getting, gone(receive))
                 if sources is None:
                     raise ClientDisconnect
-                found[name] = sources
-        return found
+                fetched[name] = sources
+        return fetched
 
     def _to_get(self, name: str, listed: Sequence[Any]) -> bool:
         """Whether some documents are not there yet. Raises InputError for what is none."""
@@ -109,14 +109,14 @@ class Intake:
             async with turns:
                 return await self._source(document, upload, allowance)
 
-        found = list(listed)
+        sources = list(listed)
         missing = [i for i, document in enumerate(listed) if not _is_there(document)]
         tasks = [asyncio.ensure_future(one(listed[i])) for i in missing]
         try:
             async with asyncio.timeout(limit_s):
                 for i, source in zip(missing, await asyncio.gather(*tasks), strict=True):
-                    found[i] = source
-                return found
+                    sources[i] = source
+                return sources
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while documents were fetched") from None
         finally:
@@ -140,18 +140,18 @@ def _form(name: str, document: Any) -> str:
     """text, data, url, or file if it is there already. Raises InputError for anything else."""
     if isinstance(document, Source):
         return "file"
-    given = document if isinstance(document, dict) else {}
-    forms = [key for key in ("text", "data", "url") if isinstance(given.get(key), str)]
-    unnamed = "url" in forms and given.get("name") is None
-    if not forms or not (unnamed or isinstance(given.get("name"), str)):
+    fields = document if isinstance(document, dict) else {}
+    forms = [key for key in ("text", "data", "url") if isinstance(fields.get(key), str)]
+    unnamed = "url" in forms and fields.get("name") is None
+    if not forms or not (unnamed or isinstance(fields.get("name"), str)):
         raise InputError(
             f'input {name!r}: a document is {{"name": "...", "text": "..."}} here, or with "data" '
             '(base64) in place of "text", or {"url": "https://..."}; send files as '
             "multipart/form-data"
         )
-    if len({"text", "data", "url"} & given.keys()) > 1:
+    if len({"text", "data", "url"} & fields.keys()) > 1:
         raise InputError(f'input {name!r}: a document has one of "text", "data" and "url"')
-    _check_label(name, {**given, "name": "a URL"} if unnamed else given)
+    _check_label(name, {**fields, "name": "a URL"} if unnamed else fields)
     return forms[0]
 
 
@@ -193,8 +193,8 @@ def _write(document: Mapping[str, Any], path: Path) -> None:
     try:
         data = base64.b64decode(document["data"], validate=True)
     except (binascii.Error, ValueError):
-        told = f"document {shown(document['name'])!r}"
-        raise InputError(f'{told}: "data" is not base64 of its bytes; encode them') from None
+        label = f"document {shown(document['name'])!r}"
+        raise InputError(f'{label}: "data" is not base64 of its bytes; encode them') from None
     path.write_bytes(data)
 
 

@@ -34,12 +34,12 @@ class NamedDatabases:
 
     def check(self, app: App, given: Mapping[str, Any], tenant: str | None) -> None:
         """Raise InputError if an input of a query names any other."""
-        for name, one in app.declared.items():
-            if not one.names:
+        for name, declared in app.declared.items():
+            if not declared.names:
                 continue
             value, mine = given.get(name), self.open_to(tenant)
-            if one.left_out(value):
-                if one.names == DATABASES and len(mine) != 1:
+            if declared.left_out(value):
+                if declared.names == DATABASES and len(mine) != 1:
                     raise InputError(_which(name, mine))
             elif not isinstance(value, str) or value not in mine:
                 raise InputError(_unknown(name, str(value), mine))
@@ -54,15 +54,15 @@ def _which(name: str, mine: list[str]) -> str:
 def _unknown(name: str, value: str, mine: list[str]) -> str:
     near = get_close_matches(value[:LONGEST_NAME], mine, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    told = "of that address" if "://" in value else repr(value[:LONGEST_NAME])  # it has passwords
+    shown = "of that address" if "://" in value else repr(value[:LONGEST_NAME])  # it has passwords
     listed = ", ".join(sorted(mine)) or "none"
-    return f"input {name!r}: there is no database {told} open to you{hint} (there are: {listed})"
+    return f"input {name!r}: there is no database {shown} open to you{hint} (there are: {listed})"
 
 
 def paths_closed(configs: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]:
     """Engines of a server: databases are opened by name only."""
-    found = dict(configs)
-    config = found.get(DATABASES)
+    closed = dict(configs)
+    config = closed.get(DATABASES)
     if config is not None and config.factory == ENGINE_TYPE:
-        found[DATABASES] = replace(config, options={**config.options, "paths": False})
-    return found
+        closed[DATABASES] = replace(config, options={**config.options, "paths": False})
+    return closed

@@ -76,7 +76,7 @@ class QueryRequest(BaseModel):
     )
 
     def ask(self, tenant: str) -> QuerySpec:
-        """It as `tenant`'s query."""
+        """The query as `tenant`'s."""
         return QuerySpec(
             self.inputs,
             self.overrides,
@@ -94,18 +94,18 @@ async def asked(request: Request, app: App, upload: Upload, intake: Intake) -> Q
     """The query that `request` asks, its files stored by `upload`. Raises InputError."""
     if is_form(request.headers):
         async with form_of(request) as form:
-            found = await _of_form(form, app, upload)
+            query = await _of_form(form, app, upload)
     else:
-        found = checked(QueryRequest, await parsed(await request.body()))
-    checked_objective(found.finish_by_s, found.deadline_s)
+        query = checked(QueryRequest, await parsed(await request.body()))
+    checked_objective(query.finish_by_s, query.deadline_s)
     began = time.monotonic()
-    found.inputs = await intake.documents(
-        app, found.inputs, upload, request.receive, found.deadline_s
+    query.inputs = await intake.documents(
+        app, query.inputs, upload, request.receive, query.deadline_s
     )
-    found.deadline_s = max(found.deadline_s - (time.monotonic() - began), 0.001)
-    if found.finish_by_s is not None:
-        found.finish_by_s = min(found.finish_by_s, found.deadline_s)
-    return found
+    query.deadline_s = max(query.deadline_s - (time.monotonic() - began), 0.001)
+    if query.finish_by_s is not None:
+        query.finish_by_s = min(query.finish_by_s, query.deadline_s)
+    return query
 
 
 @asynccontextmanager
@@ -127,18 +127,18 @@ async def form_of(request: Request) -> AsyncIterator[FormData]:
 
 async def json_in(form: FormData, model: type[M]) -> M:
     """The field `request` of a form, which holds what would else be the body. Raises InputError."""
-    told = form.getlist(REQUEST) or ["{}"]
-    if len(told) > 1:
+    fields = form.getlist(REQUEST) or ["{}"]
+    if len(fields) > 1:
         raise InputError(f"the form field {REQUEST!r} stands there twice")
-    if not isinstance(told[0], str):
+    if not isinstance(fields[0], str):
         raise InputError(f"the form field {REQUEST!r} must be a text, not a file")
-    return checked(model, await parsed(told[0]))
+    return checked(model, await parsed(fields[0]))
 
 
 async def _of_form(form: FormData, app: App, upload: Upload) -> QueryRequest:
     """`request` is the JSON; every other field is an input, a file a document."""
-    found = await json_in(form, QueryRequest)
-    inputs = dict(found.inputs)
+    query = await json_in(form, QueryRequest)
+    inputs = dict(query.inputs)
     for name, value in form.multi_items():
         if name == REQUEST:
             continue
@@ -148,8 +148,8 @@ async def _of_form(form: FormData, app: App, upload: Upload) -> QueryRequest:
             inputs[name] = [*listed(inputs.get(name)), await upload.keep(value)]
         else:
             _put_text(app, inputs, name, value)
-    found.inputs = inputs
-    return found
+    query.inputs = inputs
+    return query
 
 
 def _put_text(app: App, inputs: dict[str, Any], name: str, value: str) -> None:
@@ -166,11 +166,11 @@ def _put_text(app: App, inputs: dict[str, Any], name: str, value: str) -> None:
         inputs[name] = value
 
 
-def listed(given: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """An input that may be one value or a list of them, as a list."""
-    if given is None:
+    if value is None:
         return []
-    return given if isinstance(given, list) else [given]
+    return value if isinstance(value, list) else [value]
 
 
 def checked(model: type[M], value: Any) -> M:

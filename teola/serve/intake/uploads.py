@@ -26,7 +26,7 @@ class Allowance:
     left: int
 
     def take(self, size: int) -> None:
-        """Raises InputError once there are none left."""
+        """Count `size` bytes of a document. Raises InputError once none are left."""
         self.left -= size
         if self.left < 0:
             raise InputError("the documents of one query are too large together; name fewer")

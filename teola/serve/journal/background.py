@@ -49,7 +49,7 @@ class Background:
     # --- asking -----------------------------------------------------------------------------
 
     async def accept(
-        self, request: Request, name: str, app: App, wanted: QueryRequest, upload: Upload
+        self, request: Request, name: str, app: App, query: QueryRequest, upload: Upload
     ) -> Response:
         """Commit a query, begin it, and say so; with a key that is known, only say so.
 
@@ -58,32 +58,32 @@ class Background:
         tenant, key = request.scope["tenant"], _key(request)
         await self._keeper.ready()
         body = Body(
-            inputs=wanted.inputs,
-            overrides=wanted.overrides,
-            passes=wanted.passes,
-            session=wanted.session,
-            finish_by_s=wanted.finish_by_s,
-            most_tokens=wanted.most_tokens,
-            most_cost=wanted.most_cost,
+            inputs=query.inputs,
+            overrides=query.overrides,
+            passes=query.passes,
+            session=query.session,
+            finish_by_s=query.finish_by_s,
+            most_tokens=query.most_tokens,
+            most_cost=query.most_cost,
         )
         packed, files = await asyncio.to_thread(body.packed)
-        told = f"{name}\n{packed}"
-        digest = await asyncio.to_thread(digest_of, told, files) if key else None
-        if key and (known := await self._journal.known(tenant, key, digest)):
+        digested = f"{name}\n{packed}"
+        digest = await asyncio.to_thread(digest_of, digested, files) if key else None
+        if key and (earlier := await self._journal.known(tenant, key, digest)):
             upload.remove()
-            return self._accepted(known)
-        spec, cleanup = paid_by(request, wanted.ask(tenant)), upload.remove
+            return self._accepted(earlier)
+        spec, cleanup = paid_by(request, query.ask(tenant)), upload.remove
         entry = self._board.start(app, spec, mode="background", cleanup=cleanup, keeps="accept")
-        what = (entry.id, tenant, name, packed, entry.created, wanted.deadline_s, app.code)
-        known = await self._board.desk.accept(entry, Asked(*what, files, key, digest))
-        if known is not None:
-            return self._accepted(known)
+        what = (entry.id, tenant, name, packed, entry.created, query.deadline_s, app.code)
+        earlier = await self._board.desk.accept(entry, Asked(*what, files, key, digest))
+        if earlier is not None:
+            return self._accepted(earlier)
         return _accepted(entry.summary())
 
-    def _accepted(self, known: Kept) -> Response:
+    def _accepted(self, kept: Kept) -> Response:
         """What the first one with this key was told, as far as it has come since."""
-        entry = self._board.find(known.id, known.tenant)
-        summary = entry.summary() if entry else known.summary()
+        entry = self._board.find(kept.id, kept.tenant)
+        summary = entry.summary() if entry else kept.summary()
         return _accepted(summary, {"idempotency-replayed": "true"})
 
     # --- looking ----------------------------------------------------------------------------
@@ -102,12 +102,12 @@ class Background:
         if "\0" in f"{app}{state}" or not self._keeper.opened.is_set():
             return []
         try:
-            found = await self._journal.all(tenant, app, state, most, apart)
-            waiting = [kept.id for kept in found if kept.state == "waiting"]
+            rows = await self._journal.all(tenant, app, state, most, apart)
+            waiting = [kept.id for kept in rows if kept.state == "waiting"]
             asks = await self._open(tenant, waiting)
         except JournalLost:
             return []
-        return [{**kept.summary(), **asks.get(kept.id, {})} for kept in found]
+        return [{**kept.summary(), **asks.get(kept.id, {})} for kept in rows]
 
     async def cancel(self, kept: Kept) -> dict[str, Any]:
         """Have it cancelled, wherever it runs; its summary then. Raises JournalLost."""
@@ -138,9 +138,9 @@ class Background:
         """Query -> `asks`, of those that ask something; a `code` where that cannot be read."""
         if not ids:
             return {}
-        found = await durable.open_of(self._journal, tenant, ids)
+        by_query = await durable.open_of(self._journal, tenant, ids)
         return {
-            id: UNREADABLE_ASKS if asks is None else {"asks": asks} for id, asks in found.items()
+            id: UNREADABLE_ASKS if asks is None else {"asks": asks} for id, asks in by_query.items()
         }
 
     def follow(self, kept: Kept) -> Response:
@@ -150,8 +150,8 @@ class Background:
 
 def _key(request: Request) -> str | None:
     """A digest of the client's name for the query, which may be anything."""
-    found = request.headers.get(KEY)
-    return hashlib.sha256(found.encode()).hexdigest() if found else None
+    key = request.headers.get(KEY)
+    return hashlib.sha256(key.encode()).hexdigest() if key else None
 
 
 def _accepted(summary: dict[str, Any], more: dict[str, str] | None = None) -> Response:
@@ -212,6 +212,6 @@ def _last(kept: Kept) -> str:
         unreadable = Event("error", json.dumps(problem(error, kept.id).body()))
         return "".join(numbered(1, unreadable, kept.runs * RUN))
     if kept.state in ("ok", "partial") or kept.problem is not None:
-        kind, told = ("error", kept.problem) if kept.problem else ("done", kept.result)
-        return "".join(numbered(1, Event(kind, told or "{}"), kept.runs * RUN))
+        kind, data = ("error", kept.problem) if kept.problem else ("done", kept.result)
+        return "".join(numbered(1, Event(kind, data or "{}"), kept.runs * RUN))
     return "".join(numbered(1, Event("error", kept.ending()), kept.runs * RUN))

@@ -154,16 +154,16 @@ class Keeper:
         self.opened.clear()
         self.journal.away = True
         if why != self._lost:
-            told = "the journal is away, background queries are refused: %(reason)s"
-            note(log, logging.WARNING, "journal_lost", told, reason=why)
+            message = "the journal is away, background queries are refused: %(reason)s"
+            note(log, logging.WARNING, "journal_lost", message, reason=why)
         self._lost = why
         self._tried.set()
 
     @contextmanager
     def _waiting_for(self, session: JournalSession) -> Iterator[None]:
         """Refuse queries while an answer of `session` is late."""
-        loop, told = asyncio.get_running_loop(), f"PostgreSQL takes more than {ANSWER_S:g} s"
-        late = loop.call_later(ANSWER_S, self._lose, told)
+        loop, reason = asyncio.get_running_loop(), f"PostgreSQL takes more than {ANSWER_S:g} s"
+        late = loop.call_later(ANSWER_S, self._lose, reason)
         try:
             self._patience = Patience(LEFT_S)
             with self._patience.watching(session):
@@ -191,8 +191,8 @@ class Keeper:
     def _reached(self) -> None:
         """The journal can be used (again)."""
         if self._lost:
-            told = "the journal is back, background queries are accepted"
-            note(log, logging.INFO, "journal_recovered", told)
+            message = "the journal is back, background queries are accepted"
+            note(log, logging.INFO, "journal_recovered", message)
         self._lost = ""
         self.opened.set()
         self.journal.away = False
@@ -229,11 +229,11 @@ class Keeper:
             self._beginning.cancel()
         with self._waiting_for(session):
             before = self._journaled()
-            held = await self.journal.held(session)
-            known = self._held | {entry.id for entry in before}
-            await self.journal.alive(session, known - held.keys())
+            ours = await self.journal.held(session)
+            believed = self._held | {entry.id for entry in before}
+            await self.journal.alive(session, believed - ours.keys())
         for entry in before:
-            if entry.id not in held and entry.task is not None:
+            if entry.id not in ours and entry.task is not None:
                 entry.task.cancel()
         self.journal.wake()
 
@@ -243,11 +243,11 @@ class Keeper:
         await self.journal.look_at_note(session)
         await self.journal.write_rest(session)
         running = self._board.running
-        known = set(running)
-        held = await self.journal.held(session)
-        self._held = set(held)
+        busy = set(running)
+        ours = await self.journal.held(session)
+        self._held = set(ours)
         await self.journal.look_for_dead(session)
-        for id, cancel in held.items():
+        for id, cancel in ours.items():
             entry = running.get(id)
             if cancel and entry is not None and not entry.unwanted:
                 entry.cancel()
@@ -259,11 +259,11 @@ class Keeper:
                 self._forgot = float("-inf")
         if self._board.draining or self._beginning is not None or not self._engines.is_set():
             return []
-        known |= running.keys() | self.journal.unwritten.keys()
+        busy |= running.keys() | self.journal.unwritten.keys()
         room = self._board.most - len(running) + self._board.waiting
         apps = {name: app.code for name, app in self._apps.items()} if room > 0 else {}
         most = min(max(room, 1), MOST_AT_ONCE)
-        mine = held.keys() - known
+        mine = ours.keys() - busy
         return await self.journal.take(session, apps, mine, self._refused, most)
 
     async def _deliver(self) -> None:
@@ -311,7 +311,7 @@ class Keeper:
     # --- what was taken ---------------------------------------------------------------------
 
     async def _resume(self, rows: Sequence[Taken]) -> None:
-        """Run each, or end it if it cannot run."""
+        """Run each query, or end it if it cannot run."""
         for row in rows:
             error = self._hopeless(row)
             if error is None:
@@ -323,11 +323,11 @@ class Keeper:
     async def _give_up(self, row: Taken, error: TeolaError) -> None:
         result = await self._board.desk.end_taken(row, error)
         fields = {"query_id": row.id, "app": row.app, "state": result.state}
-        told = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
-        note(log, logging.WARNING, "query_given_up", told, **fields)
+        message = "query %(query_id)s of %(app)s cannot go on and ended %(state)s"
+        note(log, logging.WARNING, "query_given_up", message, **fields)
 
     def _hopeless(self, row: Taken) -> TeolaError | None:
-        """Why it is not to be run."""
+        """Why the query is not to be run; None if it may."""
         if row.cancel:
             return QueryCancelled("the query was cancelled")
         if row.app not in self._apps:
@@ -350,7 +350,7 @@ class Keeper:
         return None
 
     async def _begin(self, row: Taken) -> TeolaError | None:
-        """Put it on the board; why that cannot be."""
+        """Put the query on the board; why that cannot be, if so."""
         try:
             await self._board.resume(row, self._apps[row.app])
         except (Draining, JournalLost, Overloaded):  # not now, or not here
@@ -362,6 +362,6 @@ class Keeper:
             with suppress(JournalLost):
                 await self.journal.release(row.id)
         except Exception as wrong:  # noqa: BLE001 - a row's edge: what is wrong in one ends that one
-            told = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
-            return QueryFailed(f"the query cannot go on: {told}")
+            reason = str(wrong) if isinstance(wrong, TeolaError) else type(wrong).__name__
+            return QueryFailed(f"the query cannot go on: {reason}")
         return None

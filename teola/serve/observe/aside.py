@@ -29,12 +29,12 @@ class Aside(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, one: T) -> None:
+    def put(self, item: T) -> None:
         """Do this soon."""
         if len(self._waiting) >= self._most or self._closing.is_set():
             self.dropped += 1
             return
-        self._waiting.append(one)
+        self._waiting.append(item)
         if not self._some.is_set():
             self._some.set()
 

@@ -111,7 +111,7 @@ def as_json(record: logging.LogRecord) -> str:
 
 @lru_cache(maxsize=4)
 def _second(at: int) -> str:
-    """In UTC; most lines share theirs with the one before."""
+    """The time to the second, in UTC; most lines share theirs with the line before."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
@@ -125,32 +125,32 @@ class AsText:
         self._coloured = coloured
 
     def __call__(self, record: logging.LogRecord) -> str:
-        found = fields(record)
+        named = fields(record)
         noted = _is_note(record)
-        said = message(record) if noted else found.pop("message", "")
-        rest = "" if noted else _pairs(found)
+        text = message(record) if noted else named.pop("message", "")
+        rest = "" if noted else _pairs(named)
         when = f"{datetime.fromtimestamp(record.created):%H:%M:%S}"
-        said, rest = _printable(said), _printable(rest)
+        text, rest = _printable(text), _printable(rest)
         if not self._coloured:
-            said = f"{record.levelname.lower()}: {said}" if record.levelno > logging.INFO else said
-            return " ".join(part for part in (when, said, rest) if part)
+            text = f"{record.levelname.lower()}: {text}" if record.levelno > logging.INFO else text
+            return " ".join(part for part in (when, text, rest) if part)
         style = _STYLES.get(min(record.levelno, logging.ERROR), "")
-        return f"{_DIM}{when}{_PLAIN} {style}{said}{_PLAIN} {_DIM}{rest}{_PLAIN}".rstrip()
+        return f"{_DIM}{when}{_PLAIN} {style}{text}{_PLAIN} {_DIM}{rest}{_PLAIN}".rstrip()
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
     """What a record says, by name: an event of ours, or a plain record."""
     if _is_note(record):
         return {"event": record.event, **record.fields}  # type: ignore[attr-defined]
-    found: dict[str, Any] = {"event": "log", "logger": record.name}
+    named: dict[str, Any] = {"event": "log", "logger": record.name}
     if _may_be_told(record):
-        found["message"] = message(record)
-    found["where"] = f"{record.filename}:{record.lineno}"
+        named["message"] = message(record)
+    named["where"] = f"{record.filename}:{record.lineno}"
     if queries := working_for.get():
-        found |= {"query_id": queries[0]} if len(queries) == 1 else {"query_ids": queries}
+        named |= {"query_id": queries[0]} if len(queries) == 1 else {"query_ids": queries}
     if record.exc_info and record.exc_info[1]:
-        found |= failure(record.exc_info[1])
-    return found
+        named |= failure(record.exc_info[1])
+    return named
 
 
 def _is_note(record: logging.LogRecord) -> bool:
@@ -171,13 +171,13 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 def message(record: logging.LogRecord) -> str:
     """The first line of a record's message, with types of errors in the place of their texts."""
-    given = record.args
-    if isinstance(given, Mapping):
-        arguments: Any = {key: _without_text(value) for key, value in given.items()}
+    args = record.args
+    if isinstance(args, Mapping):
+        arguments: Any = {key: _without_text(value) for key, value in args.items()}
     else:
-        arguments = tuple(map(_without_text, given or ()))
-    said = str(_without_text(record.msg))
-    lines = (said % arguments if arguments else said).strip().splitlines()
+        arguments = tuple(map(_without_text, args or ()))
+    text = str(_without_text(record.msg))
+    lines = (text % arguments if arguments else text).strip().splitlines()
     return lines[0][:MESSAGE] if lines else ""
 
 
@@ -192,10 +192,10 @@ def _may_be_told(record: logging.LogRecord) -> bool:
     return not record.pathname.startswith(_LIBRARIES)
 
 
-def _pairs(found: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in found.items() if key != "event")
+def _pairs(named: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in named.items() if key != "event")
 
 
 def _printable(text: str) -> str:
-    """Without what could steer a terminal or begin a line of its own."""
+    """`text` without what could steer a terminal or begin a line of its own."""
     return "".join(c if c.isprintable() else "�" for c in text)

@@ -111,13 +111,13 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def page(self) -> bytes:
-        """In the text format of Prometheus."""
+        """All metrics, in the text format of Prometheus."""
         return generate_latest(self.registry)
 
     def watch_journal(self, opened: Callable[[], bool]) -> None:
-        """Tell also whether it can be used."""
-        told = "Whether the journal of background queries can be used."
-        Gauge("teola_journal_up", told, registry=self.registry).set_function(opened)
+        """Also tell whether the journal can be used."""
+        about = "Whether the journal of background queries can be used."
+        Gauge("teola_journal_up", about, registry=self.registry).set_function(opened)
 
     def refused(self, code: str) -> None:
         """A request was refused."""
@@ -142,10 +142,10 @@ class Metrics:
         self._tokens.labels(app, "completion").inc(trace.completion_tokens)
         self._found.labels(app).inc(trace.found_tokens)
         self._calls.ended(trace)
-        for one in timings(trace):
-            self._wait.labels(one.engine, one.op).observe(one.wait_s)
-            self._execution.labels(one.engine, one.op).observe(one.execution_s)
-            self._batch.labels(one.engine, one.op).observe(one.batch_size)
+        for timing in timings(trace):
+            self._wait.labels(timing.engine, timing.op).observe(timing.wait_s)
+            self._execution.labels(timing.engine, timing.op).observe(timing.execution_s)
+            self._batch.labels(timing.engine, timing.op).observe(timing.batch_size)
 
 
 class _Calls:
@@ -178,16 +178,16 @@ class _Calls:
 
     def ended(self, trace: Trace) -> None:
         """A query has ended."""
-        for one in placements(trace):
-            policy = self._configs[one.engine].routing
-            self._placed.labels(one.engine, policy, one.reason.because.value).inc()
-            for hold in one.reason.holds:
-                label = self._held.labels(one.engine, policy, hold.because.value)
+        for placement in placements(trace):
+            policy = self._configs[placement.engine].routing
+            self._placed.labels(placement.engine, policy, placement.reason.because.value).inc()
+            for hold in placement.reason.holds:
+                label = self._held.labels(placement.engine, policy, hold.because.value)
                 label.observe(hold.seconds)
-            if one.usage is not None:
-                where = one.engine, str(one.instance)
-                self._prompts.labels(*where).inc(one.usage.prompt_tokens)
-                self._found.labels(*where).inc(one.usage.cached_tokens)
+            if placement.usage is not None:
+                where = placement.engine, str(placement.instance)
+                self._prompts.labels(*where).inc(placement.usage.prompt_tokens)
+                self._found.labels(*where).inc(placement.usage.cached_tokens)
 
 
 class _Now(Collector):
@@ -231,12 +231,12 @@ class _Now(Collector):
         misses = CounterMetricFamily(
             "teola_plan_cache_misses", "Queries whose graph had to be optimised.", labels=["app"]
         )
-        found: dict[str, list[Optimiser]] = {}
+        by_app: dict[str, list[Optimiser]] = {}
         for app in self._apps:
-            found.setdefault(app.name, []).extend(app.optimisers.get(self._runtime, {}).values())
-        for name, optimisers in found.items():
-            hits.add_metric((name,), sum(one.hits for one in optimisers))
-            misses.add_metric((name,), sum(one.misses for one in optimisers))
+            by_app.setdefault(app.name, []).extend(app.optimisers.get(self._runtime, {}).values())
+        for name, optimisers in by_app.items():
+            hits.add_metric((name,), sum(optimiser.hits for optimiser in optimisers))
+            misses.add_metric((name,), sum(optimiser.misses for optimiser in optimisers))
         yield from (hits, misses)
 
 
@@ -289,7 +289,7 @@ class _Instances(Collector):
     def _kept(self) -> Iterable[Metric]:
         """What LLMs keep."""
         labels = ["engine", "engine_instance"]
-        held = GaugeMetricFamily(
+        held_tokens = GaugeMetricFamily(
             "teola_instance_kv_held_tokens",
             "Tokens of prompts that it keeps, as far as the scheduler knows.",
             labels=[*labels, "known"],
@@ -311,10 +311,12 @@ class _Instances(Collector):
                 where, kept = (name, str(i)), queue.placing.kept(i)
                 bound.add_metric(where, queue.line.asking.for_instance(i)[0])
                 if kept is not None:
-                    held.add_metric((*where, "told" if kept.told else "assumed"), kept.tokens)
+                    held_tokens.add_metric(
+                        (*where, "told" if kept.told else "assumed"), kept.tokens
+                    )
                 if instance.limits.kv_tokens is not None:
                     capacity.add_metric(where, instance.limits.kv_tokens)
-        yield from (held, capacity, bound, waiting)
+        yield from (held_tokens, capacity, bound, waiting)
 
 
 class _Backlog(Collector):

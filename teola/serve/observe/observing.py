@@ -36,7 +36,7 @@ class Observers:
         self._logged: dict[str, float] = {}
         self._board = board
         board.on_start, board.on_end = self.accepted, self.ended
-        board.on_refused = lambda found: self.refused(found, {})
+        board.on_refused = lambda problem: self.refused(problem, {})
 
     def around(self, app: ASGIApp) -> ASGIApp:
         """`app`, with what must be read of each request for it."""
@@ -44,8 +44,8 @@ class Observers:
 
     def accepted(self, entry: Entry) -> None:
         """A query was accepted, and begins."""
-        told = "query %(query_id)s of %(app)s accepted"
-        note(log, logging.INFO, "query_accepted", told, **_of(entry))
+        message = "query %(query_id)s of %(app)s accepted"
+        note(log, logging.INFO, "query_accepted", message, **_of(entry))
 
     def ended(self, entry: Entry) -> None:
         """A query has ended."""
@@ -54,28 +54,28 @@ class Observers:
             self._telemetry.ended(entry)
         level = logging.INFO if entry.state in FINE else logging.WARNING
         if log.isEnabledFor(level):
-            told = "query %(query_id)s of %(app)s ended %(state)s after %(latency_s).3f s"
-            said = _said(entry) if self._board.logs_said else {}
-            note(log, level, "query_ended", told, **_of(entry), **_ending(entry), **said)
+            message = "query %(query_id)s of %(app)s ended %(state)s after %(latency_s).3f s"
+            server_words = _said(entry) if self._board.logs_said else {}
+            note(log, level, "query_ended", message, **_of(entry), **_ending(entry), **server_words)
 
-    def refused(self, found: Problem, scope: MutableMapping[str, Any]) -> None:
+    def refused(self, problem: Problem, scope: MutableMapping[str, Any]) -> None:
         """A request was refused."""
-        self._metrics.refused(found.code)
-        self._unlogged[found.code] += 1
+        self._metrics.refused(problem.code)
+        self._unlogged[problem.code] += 1
         now = monotonic()
-        if now - self._logged.get(found.code, -REFUSALS_EVERY_S) < REFUSALS_EVERY_S:
+        if now - self._logged.get(problem.code, -REFUSALS_EVERY_S) < REFUSALS_EVERY_S:
             return
-        self._logged[found.code] = now
+        self._logged[problem.code] = now
         note(
             log,
-            logging.WARNING if found.status >= 429 else logging.INFO,
+            logging.WARNING if problem.status >= 429 else logging.INFO,
             "refused",
             "refused: %(code)s (%(status)d) at %(route)s, %(count)d times",
-            code=found.code,
-            status=found.status,
+            code=problem.code,
+            status=problem.status,
             route=_route(scope),
             tenant=scope.get("tenant"),
-            count=self._unlogged.pop(found.code),
+            count=self._unlogged.pop(problem.code),
         )
 
 
@@ -83,8 +83,12 @@ def _route(scope: MutableMapping[str, Any]) -> str | None:
     """The pattern of a request's path, without what the client put into it."""
     if route := getattr(scope.get("route"), "path", None):
         return str(route)
-    given = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
-    return "/".join(given.get(part, part) for part in scope["path"].split("/")) if given else None
+    parameters = {str(value): f"{{{name}}}" for name, value in scope.get("path_params", {}).items()}
+    return (
+        "/".join(parameters.get(part, part) for part in scope["path"].split("/"))
+        if parameters
+        else None
+    )
 
 
 def _of(entry: Entry) -> dict[str, Any]:
@@ -96,17 +100,17 @@ def _ending(entry: Entry) -> dict[str, Any]:
     """How it ended; of an error its code and types, never its text."""
     result, trace = entry.result, entry.job.trace
     assert result is not None
-    found: dict[str, Any] = {"state": result.state, "latency_s": round(result.latency_s, 6)}
+    fields: dict[str, Any] = {"state": result.state, "latency_s": round(result.latency_s, 6)}
     if entry.first_token_s is not None:
-        found["first_token_s"] = round(entry.first_token_s, 6)
+        fields["first_token_s"] = round(entry.first_token_s, 6)
     if trace is not None and trace.prompt_tokens + trace.completion_tokens:
-        found["prompt_tokens"] = trace.prompt_tokens
-        found["completion_tokens"] = trace.completion_tokens
+        fields["prompt_tokens"] = trace.prompt_tokens
+        fields["completion_tokens"] = trace.completion_tokens
     if result.missing:
-        found["missing"] = result.missing
+        fields["missing"] = result.missing
     if result.error is not None:
-        found |= {"error": problem_of(result).code, **_cause(result.error)}
-    return found
+        fields |= {"error": problem_of(result).code, **_cause(result.error)}
+    return fields
 
 
 def _said(entry: Entry) -> dict[str, Any]:
@@ -118,13 +122,13 @@ def _said(entry: Entry) -> dict[str, Any]:
 
 def _cause(error: TeolaError) -> dict[str, Any]:
     root: BaseException = error.__cause__ or error
-    found: dict[str, Any] = {"error_type": type(root).__name__}
+    fields: dict[str, Any] = {"error_type": type(root).__name__}
     if component := getattr(error, "component", None):
-        found["component"] = component
+        fields["component"] = component
     if not isinstance(root, TeolaError) and (raised := root.__traceback__):
         while raised.tb_next:
             raised = raised.tb_next
         code = raised.tb_frame.f_code
         file = code.co_filename.rpartition("/")[2]
-        found["raised_at"] = f"{file}:{raised.tb_lineno} {code.co_name}"
-    return found
+        fields["raised_at"] = f"{file}:{raised.tb_lineno} {code.co_name}"
+    return fields

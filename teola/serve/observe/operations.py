@@ -111,17 +111,17 @@ def _words(kind: str, maker: Maker, span: Span) -> dict[str, AttributeValue]:
     """Attributes of the conventions."""
     if kind not in GENAI:
         return {}
-    found: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         "gen_ai.operation.name": kind,
         "gen_ai.provider.name": maker.provider,
     }
     if maker.model:
-        found["gen_ai.request.model"] = maker.model
+        attributes["gen_ai.request.model"] = maker.model
     if kind == "retrieval":
-        found["gen_ai.data_source.id"] = span.engine
+        attributes["gen_ai.data_source.id"] = span.engine
     if kind == "execute_tool":
-        found |= {"gen_ai.tool.name": span.engine, "gen_ai.tool.type": "datastore"}
-    return found
+        attributes |= {"gen_ai.tool.name": span.engine, "gen_ai.tool.type": "datastore"}
+    return attributes
 
 
 def _where(head: str, spans: Iterable[Span]) -> dict[str, AttributeValue]:

@@ -66,14 +66,14 @@ class Silence:
         if answered is not self._silent:
             return
         self._silent = not answered
-        told = (
+        message = (
             "the collector at %(endpoint)s takes %(signal)s again"
             if answered
             else "the collector at %(endpoint)s takes no %(signal)s; they are dropped until it does"
         )
         level = logging.INFO if answered else logging.WARNING
         event = "telemetry_recovered" if answered else "telemetry_lost"
-        note(log, level, event, told, endpoint=self._where, signal=self._signal)
+        note(log, level, event, message, endpoint=self._where, signal=self._signal)
 
 
 class SpanExporter(OTLPSpanExporter):
@@ -151,28 +151,30 @@ class Pipeline:
 
     def tell(self, ended: list[EndedQuery]) -> None:
         """Spans and metrics of queries."""
-        for one in ended:
+        for ended_query in ended:
             try:
-                self._tell(one)
+                self._tell(ended_query)
             except Exception as error:  # noqa: BLE001 - what is wrong with one must not end all
-                told = "no spans of query %(query_id)s: %(error_type)s"
+                message = "no spans of query %(query_id)s: %(error_type)s"
                 kind = type(error).__name__
-                query = one.entry.id
-                note(log, logging.ERROR, "telemetry_failed", told, query_id=query, error_type=kind)
+                query = ended_query.entry.id
+                note(
+                    log, logging.ERROR, "telemetry_failed", message, query_id=query, error_type=kind
+                )
 
     def _tell(self, ended: EndedQuery) -> None:
         trace = ended.entry.job.trace
-        found = list(operations(trace, self._maker)) if trace and self._meters else None
+        listed = list(operations(trace, self._maker)) if trace and self._meters else None
         if self._meters is not None:
-            self._meters.query(ended, found or ())
+            self._meters.query(ended, listed or ())
         if self._tracer is None:
             return
         root = self._root(self._tracer, ended)
         if root.is_recording() and trace is not None:
             zero = int(trace.admitted * 1e9) + ended.offset_ns
             within = set_span_in_context(root)
-            for one in found if found is not None else operations(trace, self._maker):
-                self._child(self._tracer, one, zero, within)
+            for operation in listed if listed is not None else operations(trace, self._maker):
+                self._child(self._tracer, operation, zero, within)
         root.end(_end_ns(ended))
 
     def _root(self, tracer: Tracer, ended: EndedQuery) -> Span:
@@ -203,23 +205,23 @@ class Pipeline:
             span.set_status(Status(StatusCode.ERROR))
         return span
 
-    def _child(self, tracer: Tracer, one: Operation, zero: int, within: Any) -> None:
-        attributes: dict[str, Any] = dict(one.attributes)
-        if one.usage is not None:
-            attributes["gen_ai.usage.input_tokens"] = one.usage.prompt_tokens
-            attributes["gen_ai.usage.output_tokens"] = one.usage.completion_tokens
-            attributes["gen_ai.usage.cache_read.input_tokens"] = one.usage.cached_tokens
+    def _child(self, tracer: Tracer, operation: Operation, zero: int, within: Any) -> None:
+        attributes: dict[str, Any] = dict(operation.attributes)
+        if operation.usage is not None:
+            attributes["gen_ai.usage.input_tokens"] = operation.usage.prompt_tokens
+            attributes["gen_ai.usage.output_tokens"] = operation.usage.completion_tokens
+            attributes["gen_ai.usage.cache_read.input_tokens"] = operation.usage.cached_tokens
         span = tracer.start_span(
-            one.name,
+            operation.name,
             context=within,
-            kind=SpanKind.CLIENT if one.kind in GENAI else SpanKind.INTERNAL,
+            kind=SpanKind.CLIENT if operation.kind in GENAI else SpanKind.INTERNAL,
             attributes=attributes,
-            start_time=zero + int(one.start * 1e9),
+            start_time=zero + int(operation.start * 1e9),
         )
-        if one.failed:
+        if operation.failed:
             span.set_attribute("error.type", "failed")
             span.set_status(Status(StatusCode.ERROR))
-        span.end(zero + int(one.end * 1e9))
+        span.end(zero + int(operation.end * 1e9))
 
     def _maker(self, engine: str) -> Maker:
         """The Maker of an engine that runs."""
@@ -260,7 +262,7 @@ class Meters:
         )
         self._workflow = histogram("gen_ai.workflow.duration", "s", "Of a query.", SECONDS)
 
-    def query(self, ended: EndedQuery, found: Sequence[Operation]) -> None:
+    def query(self, ended: EndedQuery, performed: Sequence[Operation]) -> None:
         """Everything of one query."""
         app, error = ended.entry.job.app.name, _error(ended)
         failure = {"error.type": error} if error else {}
@@ -272,19 +274,25 @@ class Meters:
                 "gen_ai.request.model": app,
             }
             self._first_token.record(ended.entry.first_token_s, labels)
-        for one in found:
-            if one.kind in GENAI:
-                self._operation(one)
+        for operation in performed:
+            if operation.kind in GENAI:
+                self._operation(operation)
 
-    def _operation(self, one: Operation) -> None:
-        labels = {"gen_ai.operation.name": one.kind, "gen_ai.provider.name": one.maker.provider}
-        if one.maker.model:
-            labels["gen_ai.request.model"] = one.maker.model
-        failure = {"error.type": "failed"} if one.failed else {}
-        self._duration.record(max(0.0, one.end - one.start), {**labels, **failure})
-        if one.usage is None:
+    def _operation(self, operation: Operation) -> None:
+        labels = {
+            "gen_ai.operation.name": operation.kind,
+            "gen_ai.provider.name": operation.maker.provider,
+        }
+        if operation.maker.model:
+            labels["gen_ai.request.model"] = operation.maker.model
+        failure = {"error.type": "failed"} if operation.failed else {}
+        self._duration.record(max(0.0, operation.end - operation.start), {**labels, **failure})
+        if operation.usage is None:
             return
-        counts = {"input": one.usage.prompt_tokens, "output": one.usage.completion_tokens}
+        counts = {
+            "input": operation.usage.prompt_tokens,
+            "output": operation.usage.completion_tokens,
+        }
         for kind, count in counts.items():
             self._tokens.record(count, {**labels, "gen_ai.token.type": kind})
 
@@ -310,7 +318,7 @@ def _end_ns(ended: EndedQuery) -> int:
 
 def _resource() -> Resource:
     """This service, as the OTEL_ variables name it; else `teola`."""
-    found = Resource.create({"service.version": version("teola")})
-    if str(found.attributes["service.name"]).startswith("unknown_service"):
-        return found.merge(Resource({"service.name": "teola"}))
-    return found
+    resource = Resource.create({"service.version": version("teola")})
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        return resource.merge(Resource({"service.name": "teola"}))
+    return resource

@@ -50,12 +50,12 @@ class Telemetry:
 
         async def continued(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http":
-                found = {
+                carried = {
                     name.decode("latin-1"): value.decode("latin-1")
                     for name, value in scope["headers"]
                     if name in CARRIED
                 }
-                _incoming.set(found or None)
+                _incoming.set(carried or None)
             await app(scope, receive, send)
 
         return continued
@@ -79,14 +79,14 @@ def from_environment(
     runtime: Runtime, environment: Mapping[str, str] = os.environ
 ) -> Telemetry | None:
     """As the OTEL_ variables say, None where they ask for nothing. Raises InputError."""
-    wanted = {signal: _exporter(signal, environment) for signal in SIGNALS}
+    exporters = {signal: _exporter(signal, environment) for signal in SIGNALS}
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
-    if all(exporter == "none" for exporter in wanted.values()):
+    if all(exporter == "none" for exporter in exporters.values()):
         return None
     with needs("server", "OpenTelemetry"):
         from teola.serve.observe.otlp import Pipeline
-    return Telemetry(Pipeline(runtime, **wanted))
+    return Telemetry(Pipeline(runtime, **exporters))
 
 
 def _exporter(signal: str, environment: Mapping[str, str]) -> str:

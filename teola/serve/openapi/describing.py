@@ -54,15 +54,15 @@ def described(app: App, databases: Sequence[str] = ()) -> dict[str, Any]:
 
 def _inputs(app: App, databases: Sequence[str]) -> dict[str, Any]:
     properties = {
-        name: _named(one, databases) if one.names else _input(one)
-        for name, one in app.declared.items()
+        name: _named(declared, databases) if declared.names else _input(declared)
+        for name, declared in app.declared.items()
     }
     if Kind.DOCUMENTS in app.inputs.values():
         properties |= {"collection": _TEXT, "filters": {"type": "object"}}
     needed = [
         name
-        for name, one in app.declared.items()
-        if one.kind is not Kind.DOCUMENTS and not one.optional
+        for name, declared in app.declared.items()
+        if declared.kind is not Kind.DOCUMENTS and not declared.optional
     ]
     return {
         "type": "object",
@@ -72,22 +72,22 @@ def _inputs(app: App, databases: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _named(one: Input, databases: Sequence[str]) -> dict[str, Any]:
+def _named(declared: Input, databases: Sequence[str]) -> dict[str, Any]:
     """An input that names a database of the configuration."""
     names: dict[str, Any] = {"type": "string"}
     if databases:
         names["enum"] = sorted(databases)
-    return {"anyOf": [names, {"type": "null"}], "default": None} if one.optional else names
+    return {"anyOf": [names, {"type": "null"}], "default": None} if declared.optional else names
 
 
-def _input(one: Input) -> dict[str, Any]:
+def _input(declared: Input) -> dict[str, Any]:
     """An optional one may be null, and a text empty, which counts as not given."""
-    of = _KINDS.get(Kind(one.kind), {})
-    if not one.optional:
+    of = _KINDS.get(Kind(declared.kind), {})
+    if not declared.optional:
         return of
     loose = {key: value for key, value in of.items() if key != "minLength"}
     either = {"anyOf": [loose, {"type": "null"}]} if loose else {}
-    return {**either, "default": one.default}
+    return {**either, "default": declared.default}
 
 
 def _parameters(app: App) -> dict[str, Any]:

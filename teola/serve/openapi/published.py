@@ -64,9 +64,9 @@ def completed(document: dict[str, Any], locked: bool) -> dict[str, Any]:
         for status in _refusals(path, method, operation, locked):
             openai = path.startswith(OPENAI)
             answers.setdefault(400 if status == 422 and openai else status, form)
-        told = operation.get("responses", {})
+        responses = operation.get("responses", {})
         operation["responses"] = {
-            **{code: one for code, one in told.items() if code != "422"},
+            **{code: response for code, response in responses.items() if code != "422"},
             **{str(status): _response(status, answers[status]) for status in sorted(answers)},
         }
         if path.endswith("/events"):
@@ -90,7 +90,7 @@ def _refusals(path: str, method: str, operation: Mapping[str, Any], locked: bool
         yield from (401, 403) if locked else (403,)
     if "{" in path:
         yield 404
-    if any(one["in"] == "query" for one in operation.get("parameters", ())):
+    if any(parameter["in"] == "query" for parameter in operation.get("parameters", ())):
         yield 422
     if "requestBody" in operation:
         yield from OF_OPENAIS_BODIES if path.startswith(OPENAI) else OF_BODIES
@@ -101,14 +101,14 @@ def _refusals(path: str, method: str, operation: Mapping[str, Any], locked: bool
 
 
 def _response(status: int, content: Content) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    response: dict[str, Any] = {
         "description": HTTPStatus(status).phrase,
         "content": {kind: {"schema": schema} for kind, schema in content.items()},
     }
     if status == 429:
         about = "Seconds until it makes sense to ask again."
-        found["headers"] = {"Retry-After": {"description": about, "schema": {"type": "integer"}}}
-    return found
+        response["headers"] = {"Retry-After": {"description": about, "schema": {"type": "integer"}}}
+    return response
 
 
 def _gather(value: Any, schemas: dict[str, Any]) -> None:

@@ -124,27 +124,27 @@ class Acting:
         """The first turn, with what may be called in it."""
         client = self.inputs.get("client_tools")
         self.box = self.agent.maker.box(offered, client)
-        for made in client.get("exchange", ()) if client else ():
-            self._take_up(made)
+        for item in client.get("exchange", ()) if client else ():
+            self._take_up(item)
         self.before, self.shown = self.number, len(self.results)
         if history := self.inputs.get("history"):
             most = self.agent.config.history_tokens
             self.history = recent_lines(history, most, self.counting.tokens)
         return (self._turn(),)
 
-    def _take_up(self, made: Mapping[str, Any]) -> None:
+    def _take_up(self, item: Mapping[str, Any]) -> None:
         """Something of an exchange with the client, which its model is to see: a thought, a call
         that was made here, with its whole result, or one of the client's, with a text."""
-        if (said := made.get("thought")) is not None:
-            self.entries.append(thought(said))
+        if (text := item.get("thought")) is not None:
+            self.entries.append(thought(text))
             return
         self.number += 1
-        gave = made["result"]
+        gave = item["result"]
         result = ToolResult(gave, gave) if isinstance(gave, str) else ToolResult(**gave)
-        call = PlannedCall(self.number, made["tool"], made["args"], literal=True)
+        call = PlannedCall(self.number, item["tool"], item["args"], literal=True)
         self.calls[self.number], self.results[self.number] = call, result
         self.begun.add(self.number)
-        self.entries.append(entry(call, result, edited=bool(made.get("edited"))))
+        self.entries.append(entry(call, result, edited=bool(item.get("edited"))))
 
     def told(self, key: str, port: str, item: Any) -> Sequence[Grow]:
         self._read(item)
@@ -186,10 +186,10 @@ class Acting:
             self.cut = self.forced = BUDGET
         if isinstance(decision, Mapping) and "answer" in decision:
             self.answer = decision["answer"]
-        elif isinstance(decision, Mapping) and (said := decision.get("thought", "").strip()):
+        elif isinstance(decision, Mapping) and (text := decision.get("thought", "").strip()):
             if first := [*self.calls][self.known :][:1]:
-                self.thoughts[first[0]] = said
-            self.entries.append(thought(said))
+                self.thoughts[first[0]] = text
+            self.entries.append(thought(text))
         return self._next()
 
     def failed(self, key: str, error: Exception) -> Sequence[Grow]:
@@ -233,15 +233,15 @@ class Acting:
         gave: its thoughts, its calls with their results, and where the client's calls belong. Each
         of these has its place in `tool_calls`; what it gave takes the place of that."""
         places = {number: place for place, number in enumerate(self.given_out)}
-        found: list[dict[str, Any]] = []
+        exchange: list[dict[str, Any]] = []
         for number in sorted(n for n in self.calls if n > self.before):
-            if said := self.thoughts.get(number):
-                found.append({"thought": said})
+            if text := self.thoughts.get(number):
+                exchange.append({"thought": text})
             if number in places:
-                found.append({"place": places[number]})
+                exchange.append({"place": places[number]})
             elif number in self.results:
-                found.append(self._made_here(number))
-        return found
+                exchange.append(self._made_here(number))
+        return exchange
 
     def _made_here(self, number: int) -> dict[str, Any]:
         call = self.calls[number]
@@ -256,20 +256,20 @@ class Acting:
     def _changes(self, number: int) -> bool:
         """Whether a call, once it is made here, may change the world."""
         call = self.calls[number]
-        made = not call.problem and call.tool not in self.box.client
-        return made and not self.box.toolbox[call.tool].pure
+        is_made = not call.problem and call.tool not in self.box.client
+        return is_made and not self.box.toolbox[call.tool].pure
 
     def remarks(self) -> Remarks:
         """Whether it had to answer, and whether it did."""
-        found = []
+        notices = []
         if self.forced and not self.cut:
-            found.append(f"it had to answer: {self.forced}")
+            notices.append(f"it had to answer: {self.forced}")
         if isinstance(self.answer, str) and not self.answer.strip() and not self.given_out:
-            found.append("its answer is empty")
+            notices.append("its answer is empty")
         cut = f"it had to answer before it was done: {self.cut}" if self.cut else ""
         if self.cut and self.answer is None and not self.given_out:
             cut = f"it could not answer any more: {self.cut}"
-        return Remarks(tuple(found), cut=cut)
+        return Remarks(tuple(notices), cut=cut)
 
     def _step(self, number: int) -> dict[str, Any]:
         call, result = self.calls[number], self.results[number]
@@ -284,9 +284,9 @@ class Acting:
 
     def _beside(self, number: int) -> dict[str, Any]:
         """What a step says only where there is something to say."""
-        told: dict[str, Any] = {"edited": True} if number in self.edited else {}
-        said = self.thoughts.get(number)
-        return {**told, "thought": said} if said else told
+        fields: dict[str, Any] = {"edited": True} if number in self.edited else {}
+        text = self.thoughts.get(number)
+        return {**fields, "thought": text} if text else fields
 
     def _taken_over(self) -> list[dict[str, Any]]:
         """The step of handing over, if it did; those of the other agent follow it."""
@@ -311,7 +311,7 @@ class Acting:
 
     def _due(self) -> list[Grow]:
         """Calls that can begin: all that they refer to is there."""
-        found: list[Grow] = []
+        parts: list[Grow] = []
         in_turn = self.agent.config.mode == "react"
         for number, call in self.calls.items():
             if in_turn and len(self.begun) > len(self.results):
@@ -319,16 +319,16 @@ class Acting:
             ready = number not in self.begun and number not in self.aside
             if ready and all(n in self.results for n in call.reads):
                 self.begun.add(number)
-                found.append(self._begun(number, call))
-        return found
+                parts.append(self._begun(number, call))
+        return parts
 
     def _begun(self, number: int, call: PlannedCall) -> Grow:
         literal = self._to_approve(call)
         if literal is not None:
             self.asked.add(number)
             inputs = {"call": literal, "earlier": {}}
-            made = self._own(APPROVE)
-            return Grow(APPROVE, f"{APPROVE}/{number}", inputs, made=made)
+            template = self._own(APPROVE)
+            return Grow(APPROVE, f"{APPROVE}/{number}", inputs, made=template)
         return self._made(number, call)
 
     def _own(self, what: str) -> Builder | None:
@@ -383,13 +383,13 @@ class Acting:
     def _next(self) -> Sequence[Grow]:
         """The calls that can begin; when all have ended and nothing is being written, the next
         turn, if there is no answer yet, or what is not done here."""
-        due = self._due()
-        if due or self.writing or len(self.begun) > len(self.results):
-            return due
+        ready = self._due()
+        if ready or self.writing or len(self.begun) > len(self.results):
+            return ready
         if self.answer is not None or (self.lasting and self.cut):
             return ()
-        if self.aside and (found := self._handed()) is not None:
-            return found
+        if self.aside and (handed := self._handed()) is not None:
+            return handed
         if self.turn >= self.agent.config.at_most:
             raise EngineError(f"it has not answered in {self.turn} turns")
         return (self._turn(),)
@@ -397,7 +397,10 @@ class Acting:
     def _handed(self) -> Sequence[Grow] | None:
         """What was set aside goes to another agent, or to the client; None if it cannot."""
         calls = [self.calls[number] for number in self.aside]
-        over = next((one for one in calls if one.tool in self.agent.maker.colleagues), None)
+        over = next(
+            (candidate for candidate in calls if candidate.tool in self.agent.maker.colleagues),
+            None,
+        )
         if over is not None:
             self.begun.add(over.number)
             self.over = over.number
@@ -407,14 +410,14 @@ class Acting:
             missing = [n for n in call.reads if n not in self.results]
             if missing:  # the client's own results are known in its next request
                 continue
-            told = ""
+            problem = ""
             try:
                 call = self.box.toolbox.literal(call, self.results)
-                told = "; ".join(self.box.toolbox[call.tool].problems(call.arguments))
+                problem = "; ".join(self.box.toolbox[call.tool].problems(call.arguments))
             except InputError as error:
-                told = str(error)
-            if told:
-                text = f"{call.tool} was not called: {told}"
+                problem = str(error)
+            if problem:
+                text = f"{call.tool} was not called: {problem}"
                 self.results[call.number] = ToolResult(text, failed=True)
                 self.begun.add(call.number)
                 continue
@@ -433,11 +436,11 @@ class Acting:
             self.purse.give_back()  # who takes over keeps its own
         self._note()
         why = call.arguments.get("why")
-        said = [self.history, *self._transcript(self.agent.config.results_tokens)]
-        said.append(f"(handed over to {call.tool}{f': {why}' if why else ''})")
+        lines = [self.history, *self._transcript(self.agent.config.results_tokens)]
+        lines.append(f"(handed over to {call.tool}{f': {why}' if why else ''})")
         names = ("question", "instructions", "context")
         inputs = {name: self.inputs[name] for name in names if name in self.inputs}
-        inputs["history"] = "\n".join(text for text in said if text)
+        inputs["history"] = "\n".join(text for text in lines if text)
         key = f"{OVER}/{call.number}"
         step = self._shown_as(call)
         self.more = ()
@@ -462,12 +465,12 @@ class Acting:
         if self.entries:
             inputs["transcript"] = self._transcript(self._room(inputs))
         must = self.box.must if self.number == self.before else ()
-        made = None
+        template = None
         if not last and (self.box.digest or must):
-            made = self.agent.maker.part(TURN, self.box, must)
+            template = self.agent.maker.part(TURN, self.box, must)
         tells = frozenset({"calls"}) if self._streams and not last else NOTHING
         body = LAST if last else TURN
-        return Grow(body, key, inputs, tells, answers=True, made=made, last=last)
+        return Grow(body, key, inputs, tells, answers=True, made=template, last=last)
 
     def _keeps_room(self, inputs: Mapping[str, Any]) -> bool:
         """Keep room of the query's budget for a last answer, after this turn and what its calls may
@@ -475,7 +478,7 @@ class Acting:
         purse, config = self.purse, self.agent.config
         assert purse is not None
         written = self._transcript(config.results_tokens)
-        entries = sum(self.counting.tokens(one) for one in written if isinstance(one, str))
+        entries = sum(self.counting.tokens(entry) for entry in written if isinstance(entry, str))
         self.about = self._told(inputs) + entries
         prompt = ceil(self.about * self.scale)
         answer = min(config.max_tokens, LAST_ANSWER)
@@ -485,8 +488,8 @@ class Acting:
         return purse.may(prompt, min(config.max_tokens, LEAST_TOKENS))
 
     def _told(self, inputs: Mapping[str, Any]) -> int:
-        told = [self.box.toolbox.text, *(v for v in inputs.values() if isinstance(v, str))]
-        return sum(map(self.counting.tokens, told))
+        texts = [self.box.toolbox.text, *(v for v in inputs.values() if isinstance(v, str))]
+        return sum(map(self.counting.tokens, texts))
 
     def _room(self, inputs: Mapping[str, Any]) -> int:
         """Tokens for calls and results, so that the prompt and what is written after it fit."""

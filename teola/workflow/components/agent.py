@@ -95,9 +95,9 @@ class Agent(Component):
         self.description, self.shows_steps = description, shows_steps
         schema = schema_of(answer_schema, self.default_name if name is None else name)
         self.answer_schema, self.expect = schema, expect
-        self.colleagues = {one.name: one for one in tools if isinstance(one, Agent)}
-        given = [colleague(one) if isinstance(one, Agent) else one for one in tools]
-        self.tools = AgentTools(given)
+        self.colleagues = {source.name: source for source in tools if isinstance(source, Agent)}
+        sources = [colleague(source) if isinstance(source, Agent) else source for source in tools]
+        self.tools = AgentTools(sources)
         self.toolbox = self.tools.own
         kind = Kind.ANY if schema else Kind.TEXT
         self.gives = {"answer": kind, **dict.fromkeys(GIVES[1:], Kind.ANY)}  # type: ignore[misc]
@@ -109,18 +109,19 @@ class Agent(Component):
         self.effect = self.tools.effect  # type: ignore[misc]
         self.parts = AgentParts(self.name, self.tools, self._part)
         self._over = tuple(
-            PartTemplate(self.name, one, ("history",), GIVES) for one in self.colleagues.values()
+            PartTemplate(self.name, agent, ("history",), GIVES)
+            for agent in self.colleagues.values()
         )
         self.bodies = self._bodies(self.config)
 
     def configure(self, values: Mapping[str, Any], base: Config | None = None) -> Config:
         """See Component; also refuses a tool that it has not."""
-        found = super().configure(values, base)
-        assert isinstance(found, AgentConfig)
-        choice = found.tool_choice
+        config = super().configure(values, base)
+        assert isinstance(config, AgentConfig)
+        choice = config.tool_choice
         if choice not in ("auto", "required", "none") and not self.tools.asks:
             _ = self.toolbox[choice]
-        return found
+        return config
 
     def _part(self, what: str, box: Box, must: tuple[str, ...], config: Config) -> Component:
         assert isinstance(config, AgentConfig)
@@ -176,8 +177,8 @@ def schema_of(
     try:
         return given.model_json_schema()
     except PydanticInvalidForJsonSchema as error:
-        told = f"agent {called!r}: {given.__name__} has no JSON schema: {error.message}"
-        raise TemplateError(told) from None
+        message = f"agent {called!r}: {given.__name__} has no JSON schema: {error.message}"
+        raise TemplateError(message) from None
 
 
 def colleague(other: Agent) -> Tool:

@@ -73,8 +73,8 @@ class Calling(Component):
             box = tools.own if own else await tools.here(asked.tools)
             result = await box.run(call, earlier, about)
             hide = partial(secrets.hidden, result.to_json())
-            told = await here().aside(hide, result.value, result.text)
-            return Weighed(told, result.nbytes + len(result.text))
+            json_values = await here().aside(hide, result.value, result.text)
+            return Weighed(json_values, result.nbytes + len(result.text))
 
         def repeatable(inputs: Mapping[str, Any]) -> bool:
             call: PlannedCall = inputs["call"]

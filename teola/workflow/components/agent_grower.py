@@ -96,7 +96,7 @@ class Expected(Acting):
 
     def _read(self, item: Any) -> None:
         self.number += 1
-        name = next((one.name for one in self.agent.toolbox), CALL)
+        name = next((tool.name for tool in self.agent.toolbox), CALL)
         self.calls[self.number] = PlannedCall(self.number, name, {})
 
     def _note(self) -> None:

@@ -36,13 +36,15 @@ class AgentParts:
         """For this box; None: the agent's own tools."""
         box = box or Box(self.tools.own)
         key = (what, config, box.digest, must)
-        found = self._made.get(key)
-        if found is None:
+        part = self._made.get(key)
+        if part is None:
             if len(self._made) >= MOST_MADE:
                 self._made.clear()
-            made = self._make(what, box, must, config)
-            found = self._made[key] = PartTemplate(self.called, made, OWN, tuple(made.outputs))
-        return found
+            component = self._make(what, box, must, config)
+            part = self._made[key] = PartTemplate(
+                self.called, component, OWN, tuple(component.outputs)
+            )
+        return part
 
 
 @dataclass(frozen=True)
@@ -73,5 +75,5 @@ class PartsMaker:
 
     def may_read(self, port: str) -> Feed | None:
         """As a Block has it."""
-        found = dict(self.inputs).get(port)
-        return None if found is None else Feed(Ref(QUERY, port), 1 if found else None)
+        is_list = dict(self.inputs).get(port)
+        return None if is_list is None else Feed(Ref(QUERY, port), 1 if is_list else None)

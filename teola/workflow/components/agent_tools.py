@@ -48,13 +48,14 @@ class AgentTools:
     """See the module. own: those that are known beforehand. asks: there are others. effect: some
     may change the world."""
 
-    def __init__(self, given: Iterable[AgentToolSource]) -> None:
+    def __init__(self, sources: Iterable[AgentToolSource]) -> None:
         self.sources: tuple[Tool | ToolServer | str, ...] = tuple(
-            one if isinstance(one, (Tool, ToolServer, str)) else tool(one) for one in given
+            source if isinstance(source, (Tool, ToolServer, str)) else tool(source)
+            for source in sources
         )
-        self.own = Toolbox(one for one in self.sources if isinstance(one, Tool))
+        self.own = Toolbox(source for source in self.sources if isinstance(source, Tool))
         self.asks = len(self.own) < len(self.sources)
-        self.effect = not all(_pure(one) for one in self.sources)
+        self.effect = not all(_pure(source) for source in self.sources)
         self._boxes: dict[str, tuple[Toolbox, Mapping[str, str]]] = {}
 
     async def here(self, named: NamedTools | None) -> Toolbox:
@@ -62,14 +63,16 @@ class AgentTools:
         MissingExtra, EngineUnavailable."""
         if not self.asks:
             return self.own
-        return await Toolbox.of(*(self._found(one, named) for one in self.sources))
+        return await Toolbox.of(*(self._found(source, named) for source in self.sources))
 
-    def _found(self, one: Tool | ToolServer | str, named: NamedTools | None) -> Tool | ToolServer:
-        if not isinstance(one, str):
-            return one
+    def _found(
+        self, source: Tool | ToolServer | str, named: NamedTools | None
+    ) -> Tool | ToolServer:
+        if not isinstance(source, str):
+            return source
         if named is None:
-            raise InputError(f"tool {one!r} is not known where no runtime is")
-        return named[one]
+            raise InputError(f"tool {source!r} is not known where no runtime is")
+        return named[source]
 
     def box(self, offered: Any, client: Mapping[str, Any] | None, choice: str) -> Box:
         """For one run. offered: what `Offering` found; None: `own`. client: its tools, and which of
@@ -78,19 +81,19 @@ class AgentTools:
         key = digest_of(offered) if offered is not None else ""
         if offered is not None:
             box, _ = self._kept(key, lambda: (known(offered, self.own), _NO_NAMES))
-        wanted = client.get("tool_choice") if client else None
-        if client and client.get("tools") and wanted != "none":
+        tool_choice = client.get("tool_choice") if client else None
+        if client and client.get("tools") and tool_choice != "none":
             theirs, base = checked_tools(client["tools"]), box
 
             def made() -> tuple[Iterable[Tool], Mapping[str, str]]:
-                found = of_client(theirs, base)
-                return [*base, *found.tools], found.names
+                client_tools = of_client(theirs, base)
+                return [*base, *client_tools.tools], client_tools.names
 
             key = f"{key}/{theirs.digest}"
             box, names = self._kept(key, made)
-        must = chosen_of(wanted, names)
+        must = chosen_of(tool_choice, names)
         if not must and choice == "required":
-            must = tuple(one.name for one in box)
+            must = tuple(entry.name for entry in box)
         elif not must and choice not in ("auto", "none"):
             must = (box[choice].name,)
         return Box(box, key, names, must)
@@ -99,17 +102,17 @@ class AgentTools:
         self, key: str, make: Callable[[], tuple[Iterable[Tool], Mapping[str, str]]]
     ) -> tuple[Toolbox, Mapping[str, str]]:
         """A box, and by which names a client knows its tools in it."""
-        found = self._boxes.get(key)
-        if found is None:
+        kept = self._boxes.get(key)
+        if kept is None:
             if len(self._boxes) >= MOST_BOXES:
                 self._boxes.clear()
             tools, names = make()
-            found = self._boxes[key] = Toolbox(tools), names
-        return found
+            kept = self._boxes[key] = Toolbox(tools), names
+        return kept
 
 
-def _pure(one: Tool | ToolServer | str) -> bool:
-    """Whether it certainly changes nothing."""
-    if isinstance(one, Tool):
-        return one.pure
-    return isinstance(one, ToolServer) and one.only is not None and one.only <= one.pure
+def _pure(source: Tool | ToolServer | str) -> bool:
+    """Whether the source certainly changes nothing."""
+    if isinstance(source, Tool):
+        return source.pure
+    return isinstance(source, ToolServer) and source.only is not None and source.only <= source.pure

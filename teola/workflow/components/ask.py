@@ -73,17 +73,17 @@ class Ask(Component):
 
 def _names(question: str) -> list[str]:
     try:
-        found = [name for _, name, _, _ in Formatter().parse(question) if name is not None]
+        names = [name for _, name, _, _ in Formatter().parse(question) if name is not None]
     except ValueError as error:
         raise TemplateError(
             f"Ask: the question cannot be read: {error}; write a brace that is meant as {{{{"
         ) from None
-    for name in found:
+    for name in names:
         if not name.isidentifier():
             raise TemplateError(
                 f"Ask: {{{name}}} in the question is no name; write a brace that is meant as {{{{"
             )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(names))
 
 
 def wording(question: str, schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Wording]:

@@ -92,7 +92,7 @@ def branches_of(
     then: Component | Template, otherwise: Component | Template | None
 ) -> dict[str, Template]:
     """The branches by name, `otherwise` only if there is one."""
-    found = {THEN: Template.beside(then)}
+    branches = {THEN: Template.beside(then)}
     if otherwise is not None:
-        found[OTHERWISE] = Template.beside(otherwise)
-    return found
+        branches[OTHERWISE] = Template.beside(otherwise)
+    return branches

@@ -83,8 +83,8 @@ class Each(Component):
         self.may_use = self.body.captured(self.body.may_use)  # type: ignore[misc]
         self.may_use.pop(over, None)
         self.gives = {  # type: ignore[misc]
-            port: Kind.TEXTS if self.body.kinds[given] is Kind.TEXT else Kind.ANY
-            for port, given in gives.items()
+            port: Kind.TEXTS if self.body.kinds[output] is Kind.TEXT else Kind.ANY
+            for port, output in gives.items()
         }
         self.effect = self.body.effect  # type: ignore[misc]
         self.bodies = (self.body,)
@@ -174,10 +174,10 @@ class Going:
         return ()
 
     def result(self) -> Mapping[str, Any]:
-        found, nothing = self.found, dict[str, Any]()
+        outputs, nothing = self.found, dict[str, Any]()
         return {
-            port: [found.get(k, nothing).get(given) for k in range(self.count)]
-            for port, given in self.each.gives
+            port: [outputs.get(k, nothing).get(output) for k in range(self.count)]
+            for port, output in self.each.gives
         }
 
     def remarks(self) -> Remarks:

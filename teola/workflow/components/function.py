@@ -79,17 +79,17 @@ class Function(Component):
         kinds = {p: _KINDS.get(hints.get(p), Kind.ANY) for p in parameters}
         self.needs = {p: kinds[p] for p, free in parameters.items() if not free}  # type: ignore[misc]
         self.may_use = {p: kinds[p] for p, free in parameters.items() if free}  # type: ignore[misc]
-        given = [outputs] if isinstance(outputs, str) else list(outputs or [label])
+        names = [outputs] if isinstance(outputs, str) else list(outputs or [label])
         self.streams = yields(function)
         if self.streams:
-            _check_stream(label, hints.get("return"), given, batched)
+            _check_stream(label, hints.get("return"), names, batched)
             kind = Kind.TEXT
         else:
-            kind = _KINDS.get(hints.get("return"), Kind.ANY) if len(given) == 1 else Kind.ANY
+            kind = _KINDS.get(hints.get("return"), Kind.ANY) if len(names) == 1 else Kind.ANY
         _check_tries(label, pure and not effect, timeout, retries)
-        self.gives = dict.fromkeys(given, kind)  # type: ignore[misc]
-        self.listed = len(given) == 1 and _is_list(hints.get("return"))
-        _check_lists(label, parameters, hints, given, batched, most)
+        self.gives = dict.fromkeys(names, kind)  # type: ignore[misc]
+        self.listed = len(names) == 1 and _is_list(hints.get("return"))
+        _check_lists(label, parameters, hints, names, batched, most)
         super().__init__(
             name or label,
             engine=engine,
@@ -175,13 +175,13 @@ def _is_list(hint: Any) -> bool:
 
 def _parameters(function: Callable[..., Any], label: str) -> dict[str, bool]:
     """Parameter names, and whether each has a default."""
-    found = {}
+    parameters = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
             raise TemplateError(f"component({label}): parameter {name!r} cannot be given by name")
         if parameter.kind is not parameter.VAR_KEYWORD:
-            found[name] = parameter.default is not parameter.empty
-    return found
+            parameters[name] = parameter.default is not parameter.empty
+    return parameters
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def yields(function: Callable[..., Any]) -> bool:
     """Whether calling it gives a generator, sync or async."""
     inner = getattr(function, "__call__", None)  # noqa: B004 - of an object, its method
     return any(
-        inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one)
-        for one in (function, inner)
+        inspect.isgeneratorfunction(candidate) or inspect.isasyncgenfunction(candidate)
+        for candidate in (function, inner)
     )
 
 

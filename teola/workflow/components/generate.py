@@ -153,14 +153,14 @@ class Generate(Component):
         fit the model's window beside the rest of the prompt."""
         if block.window is None:
             return MOST_MERGED
-        asked = sum(
+        prompt_tokens = sum(
             len(part.content) // CHARACTERS + 1
             if isinstance(part.content, str)
             else PLANNED_TOKENS[part.role]
             for part in (*self._head(block), *MERGED, END)
         )
         answer: int = block.config.max_tokens
-        return max(2, (block.window - asked - answer) // (answer + SEPARATOR_TOKENS))
+        return max(2, (block.window - prompt_tokens - answer) // (answer + SEPARATOR_TOKENS))
 
     def _merge(self, block: Block, key: str, answers: Sequence[Ref], final: bool = False) -> Ref:
         """One answer from several. Where there turns out to be but one, it is that, unless it was

@@ -16,15 +16,19 @@ from teola.workflow.block import Block
 def opening_parts(block: Block, instruction: str) -> tuple[Part, ...]:
     """The parts for the component's `instruction`, for the input `instructions`, which hold for a
     whole conversation, and for the input `history`; none for what nothing gives."""
-    told = [Part(Role.INSTRUCTION, instruction)]
+    instruction_parts = [Part(Role.INSTRUCTION, instruction)]
     instructions = block.may_read("instructions") if block.declares("instructions") else None
     if instructions is not None:
-        told += [Part(Role.INSTRUCTION, instructions.ref), _BREAK]
+        instruction_parts += [Part(Role.INSTRUCTION, instructions.ref), _BREAK]
     history: list[Part] = []
     if (so_far := block.may_read("history")) is not None:
         begins = Part(Role.INSTRUCTION, "Conversation so far:\n")
         history += [begins, Part(Role.HISTORY, so_far.ref), _BREAK]
-    return (*history, *told) if block.config.history_first else (*told, *history)
+    return (
+        (*history, *instruction_parts)
+        if block.config.history_first
+        else (*instruction_parts, *history)
+    )
 
 
 _BREAK = Part(Role.INSTRUCTION, "\n\n")

@@ -123,5 +123,5 @@ def says_yes(verdict: str) -> bool:
     contradict each other, nothing is clear. What stands between <think> tags is not read.
     """
     text = _THOUGHTS.sub("", verdict or "").strip()
-    words = [found[1].lower() for found in (_FIRST.match(text), _LAST.search(text)) if found]
+    words = [match[1].lower() for match in (_FIRST.match(text), _LAST.search(text)) if match]
     return not words or not all(word in ("no", "false") for word in words)

@@ -64,8 +64,8 @@ class Loop(Component):
                 raise TemplateError(f"Loop: {what} must be a list of names, such as ['better']")
         if not callable(until):
             raise TemplateError("Loop: until must be a function that returns true or false")
-        wanted = (*gives, *reads, *carry.values())
-        self.body = PartTemplate(called, body, (), wanted, carried=carry)
+        needed = (*gives, *reads, *carry.values())
+        self.body = PartTemplate(called, body, (), needed, carried=carry)
         for name_ in carry:
             if name_ not in self.body.needs and name_ not in self.body.may_use:
                 raise TemplateError(
@@ -153,7 +153,7 @@ class Turning:
         self._good = self._enough(outputs)
         if self._good or self.turn >= loop.at_most:
             return ()
-        return (self._next({name: outputs[given] for name, given in loop.carry}),)
+        return (self._next({name: outputs[output] for name, output in loop.carry}),)
 
     def stopped(self, key: str) -> Sequence[Grow]:
         """Its query's budget is spent: what the last whole turn gave stands."""
@@ -176,8 +176,8 @@ class Turning:
     def _next(self, carried: Mapping[str, Any]) -> Grow:
         self.turn += 1
         inputs = {**self.inputs, **carried}
-        given = {name: value for name, value in inputs.items() if value is not None}
-        return Grow(TURN, f"{TURN}/{self.turn}", given, answers=self.turn == self.loop.at_most)
+        present = {name: value for name, value in inputs.items() if value is not None}
+        return Grow(TURN, f"{TURN}/{self.turn}", present, answers=self.turn == self.loop.at_most)
 
     def _enough(self, outputs: Mapping[str, Any]) -> bool:
         if self.turns is not None:
@@ -185,5 +185,5 @@ class Turning:
         try:
             return bool(self.loop.until(*(outputs[name] for name in self.loop.reads)))
         except Exception as error:  # the developer's own code: whatever it raises fails the query
-            told = f"its `until` raised {type(error).__name__}: {error}"
-            raise EngineError(told) from error
+            message = f"its `until` raised {type(error).__name__}: {error}"
+            raise EngineError(message) from error

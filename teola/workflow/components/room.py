@@ -124,8 +124,8 @@ class Spending:
         """So many more are taken."""
         if self.around is not None:
             outer, key = self.around
-            told = outer.ahead.get(key, (0, 0))
-            outer.ahead[key] = told[0] + prompt_tokens, told[1] + generated_tokens
+            before = outer.ahead.get(key, (0, 0))
+            outer.ahead[key] = before[0] + prompt_tokens, before[1] + generated_tokens
             outer.add(prompt_tokens, generated_tokens)
         prompts, answers = self.bound.prices
         tokens = prompt_tokens + generated_tokens

@@ -47,7 +47,7 @@ class Sql(Component):
     config_type = SqlConfig
 
     def __init__(self, name: str | None = None, *, work: str = "query", **options: Any) -> None:
-        valid = {one.value: one for one in SqlWork}
+        valid = {kind.value: kind for kind in SqlWork}
         if work not in valid:
             raise UnknownName("work", work, valid, "Sql")
         self.work = valid[work]

@@ -29,8 +29,8 @@ def entry(call: PlannedCall, result: ToolResult, *, edited: bool = False) -> str
     """A call and what it gave. edited: a person has changed its arguments."""
     name = call.tool if NAME.fullmatch(call.tool) else json.dumps(call.tool, ensure_ascii=False)
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
-    told = EDITED if edited else ""
-    return f"{call.number}. {in_one_line(f'{name}({arguments})')}{told}:\n{quoted(result.text)}"
+    mark = EDITED if edited else ""
+    return f"{call.number}. {in_one_line(f'{name}({arguments})')}{mark}:\n{quoted(result.text)}"
 
 
 def thought(text: str) -> str:

@@ -85,7 +85,7 @@ async def hits_of(store: PgVector, corner: Corner, filters: Any, found: str) -> 
 @catches(
     "one-condition-for-all",
     "only the first condition on metadata holds",
-    edited(searching.read, "one not in named[:1]", "one in found[:1]"),
+    edited(searching.read, "comparison not in named[:1]", "comparison in filters[:1]"),
 )
 async def test_conditions_hold_together(store: PgVector, corner: Corner) -> None:
     await hits_of(store, corner, {"year": {"$ne": 2004}, "tags": {"$exists": True}}, "ac")

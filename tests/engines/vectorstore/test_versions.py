@@ -206,7 +206,7 @@ async def test_of_two_that_write_a_name_the_one_asked_later_has_it(
 @catches(
     "not-asked-again",
     "what is known is not asked for again",
-    edited(Ownership._try, "await _ask_again(connection, wanted, ready)", "True"),
+    edited(Ownership._try, "await _ask_again(connection, request, ready)", "True"),
 )
 async def test_what_is_known_counts_as_asked_for_again(store: PgVector, corner: Corner) -> None:
     now = time.time()
@@ -222,7 +222,7 @@ async def test_what_is_known_counts_as_asked_for_again(store: PgVector, corner: 
 @catches(
     "asks-when-it-goes-on",
     "a query that goes on elsewhere counts as asked then",
-    edited(Ownership._try, "_time(connection, asked)", "_time(connection, None)"),
+    edited(Ownership._try, "_time(connection, asked_s)", "_time(connection, None)"),
 )
 async def test_who_takes_over_asks_as_the_one_that_is_gone(
     store: PgVector, other: PgVector, corner: Corner

@@ -121,7 +121,7 @@ def test_what_until_raises_is_told() -> None:
 @catches(
     "as-they-end",
     "results come in the order in which parts end",
-    edited(Going.result, "found.get(k, nothing)", "[*found.values()][k]"),
+    edited(Going.result, "outputs.get(k, nothing)", "[*outputs.values()][k]"),
 )
 def test_results_are_in_the_order_of_the_items() -> None:
     waits = {"a": 0.03, "b": 0.0, "c": 0.015}

@@ -260,7 +260,7 @@ def gone(asks: Asks) -> None:
 @catches(
     "gone-taken",
     "a call beside which an effect was done is taken though the effect is forgotten",
-    edited(OwnCalls.placed, "if told.effect:", "if False:"),
+    edited(OwnCalls.placed, "if call_id.effect:", "if False:"),
 )
 def test_what_is_gone_is_refused() -> None:
     with shop(once) as asks:
