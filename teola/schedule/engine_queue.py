@@ -519,15 +519,17 @@ class EngineQueue:
     def _late(self, out: Outbox, late: Late, now: float) -> None:
         """A call has given no token in time: it goes elsewhere, if there is another instance and it
         has another try; else it stays, for it may yet be answered. Of an instance that was late
-        twice, no more than one call at a time is wanted."""
+        twice, no more than one call at a time is wanted; and until that gives a token, what is
+        there counts as lost with it, so that all of it may move, whatever the budget of retries."""
         (run, primitive), i, work = late.key, late.instance, self.works[late.key]
         if work.withdrawn and not (work.same is not None and self.followers.followed(work)):
             return
         others, calls = self.instances.others(i, now), self.instances[i].calls
-        self.instances.limit(i, self.engine).late(calls, now, others=others, again=late.again)
+        quota = self.instances.limit(i, self.engine)
+        quota.late(calls, now, others=others, again=late.again)
         self.instances.changed.add(i)
         told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
-        cause = Cause(EngineError(told, retryable=True), retryable=True)
+        cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
         if not others or not self.again.may_retry(work, cause):
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
@@ -674,8 +676,9 @@ class EngineQueue:
             items += work.weighs(hi - lo)
             found += work.found * calls
             if self.overdue is not None and not work.row_tokens:
-                expected = self.expected_s(i, items - found)
-                self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
+                expected, pending = self.expected_s(i, items - found), self.instances[i].weight
+                key, tokens = (work.run, work.primitive), pending + items - found
+                self.overdue.sent(key, i, batch, expected, now, tokens)
         self.instances.send(i, batch, items, entries, found)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:

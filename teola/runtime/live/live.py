@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import Context, copy_context
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -519,7 +520,8 @@ class Live(Driver[LiveQuery]):
             query.watch(i, hi - lo, "started")
         key = f"{work.run}/{p.id}/{lo}"
         keep = query.plan.keepable[i] if keeps else NOTHING
-        return Request(p.op, p.params, inputs, query.context, key, keep)
+        context = query.context if work.same is None else _for_all(query.context)
+        return Request(p.op, p.params, inputs, context, key, keep)
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         query = self.queries[run]
@@ -650,6 +652,8 @@ class Live(Driver[LiveQuery]):
                 most = made.answer_tokens
             reads = self.reads(query, i) if host.looks_ahead else ()
             call = call_of(query, i, host.instance, work.priority, reads, most)
+            if same is not None:
+                call = replace(call, context=_for_all(call.context))
             if (kept := query.store.kept) is not None:
                 kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
@@ -681,6 +685,12 @@ class Live(Driver[LiveQuery]):
         run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
         self.post(CallEnded(sent.engine, batch, run, i, outcome, *told))
+
+
+def _for_all(context: QueryContext) -> QueryContext:
+    """Context of work that is done for several queries. It has no deadline: each query leaves the
+    work when its own one comes, and the last to leave stops it."""
+    return replace(context, deadline=inf)
 
 
 def _asks_for(query: LiveQuery, i: int) -> int:

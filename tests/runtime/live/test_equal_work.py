@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from math import inf
 from typing import Any
 
 import pytest
 
 from teola import App, Each, Embedding, Generate, Runtime
 from teola.engine import Call, Delta, EngineResult, Request, Usage
-from teola.errors import EngineError, QueryCancelled, QueryFailed
+from teola.errors import DeadlineExceeded, EngineError, QueryCancelled, QueryFailed
 from teola.query.result import Result
 from teola.runtime.live.call import LiveCall
 from teola.runtime.live.equal_work import EqualWork
@@ -18,6 +19,7 @@ from teola.runtime.live.kept_answers import KeptAnswer, KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import DeadlineReached
 from teola.testing.hash_engines import HashEmbedder, HashModel, vector
 from tests.planted import catches, edited
 
@@ -151,8 +153,7 @@ def test_streams_join_in_the_middle_and_outlive_who_made_the_call() -> None:
             one = asyncio.ensure_future(heard(first))
             await model.begun.wait()
             two = asyncio.ensure_future(heard(second))
-            while not second:
-                await asyncio.sleep(0)
+            await turns(40)
             one.cancel()
             await asyncio.gather(one, return_exceptions=True)
             model.gate.set()
@@ -165,6 +166,33 @@ def test_streams_join_in_the_middle_and_outlive_who_made_the_call() -> None:
     assert result is not None
     assert (result.answer, result.usage.calls, result.usage.shared) == ("one two three", 0, 1)
     assert (len(model.calls), model.aborted) == (1, 0)
+
+
+@catches(
+    "leaders-deadline",
+    "the deadline of the query that made a call ends it for all",
+    edited(Live._call, "replace(call, context=_for_all(call.context))", "call"),
+)
+def test_who_has_time_left_is_answered_though_the_deadline_of_another_has_come() -> None:
+    model = Slow(open=False)
+    with Runtime({"llm": lambda: model}) as runtime:
+        asked = app(runtime, shares_answers=True)
+
+        async def run() -> tuple[object, Result]:
+            one = asyncio.ensure_future(asked.arun(question="why?", deadline_s=100.0))
+            await model.begun.wait()
+            (first,) = runtime.live.queries
+            two = asyncio.ensure_future(asked.arun(question="why?", deadline_s=600.0))
+            await turns(20)
+            runtime.live._late(first, DeadlineReached())
+            (ended,) = await asyncio.gather(one, return_exceptions=True)
+            model.gate.set()
+            return ended, await two
+
+        first, second = runtime.start(run()).result()
+    assert isinstance(first, DeadlineExceeded)
+    assert (second.answer, len(model.calls)) == ("one two three", 1)
+    assert model.calls[0].context.deadline == inf, "engines end calls whose deadline has come"
 
 
 @catches(
@@ -212,6 +240,7 @@ class Counts(HashEmbedder):
 
     async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await self.gate.wait()
+        assert all(request.context.deadline == inf for request in requests)
         self.texts += sum(len(request.inputs["texts"]) for request in requests)
         return [{"vectors": [vector(text) for text in r.inputs["texts"]]} for r in requests]
 
