@@ -169,7 +169,7 @@ class Driver(ABC, Generic[Q]):
         self.parts: Parts[Q] = Parts(self)
         self.refusals: dict[tuple[str, int], str] = {}
         """Why works wait that a server refused, by run and primitive."""
-        self.billing = Billing(self.sized)
+        self.billing = Billing(self.sized, self.passes_on)
         self._todo: deque[Command] = deque()
         self._performing = False
 
@@ -587,6 +587,10 @@ class Driver(ABC, Generic[Q]):
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
+
+    def passes_on(self, then: Callable[[], None]) -> bool:
+        """Leave this to the driver's own thread, if it is called in another; whether it did."""
+        return False
 
     def sized(self, event: Sized) -> None:
         """What becomes of a call that had to wait for its query's budget."""

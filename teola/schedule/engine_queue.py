@@ -13,6 +13,7 @@ none is left that is up or worth waiting for, what is queued fails. So it does w
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from teola.errors import BudgetSpent, EngineError, EngineUnavailable, QueryCancelled
 from teola.learning.observer import Observer
@@ -45,6 +46,7 @@ from teola.schedule.events import (
     OfEngine,
     Outbox,
     Outcome,
+    Parted,
     PrefixChanged,
     ProgramPaused,
     Recovered,
@@ -163,10 +165,26 @@ class EngineQueue:
             )
         return True
 
+    def parted(self, event: Parted, now: float) -> list[Output]:
+        """A call in flight may write less than its equals want: it goes on alone."""
+        work = self.works.get((event.run, event.primitive))
+        if work is not None and work.same is not None and work.leader is None:
+            followers = self.followers.ended(work)
+            work.same = None
+            if followers:
+                self._promote(followers[0], followers, now)
+        return []
+
     def _promote(self, old: Work, equals: list[Work], now: float) -> None:
         """The first of these is queued where `old` stood, and the others follow it. It is as old as
-        the oldest of them, and wanted by the earliest deadline."""
+        the oldest of them, wanted by the earliest deadline, and has had the tries of `old`: what is
+        done for all is tried again as one. It is a work of its own, as another try is (`Requeue`),
+        since it may have been queued before."""
         first, *rest = equals
+        failed = max(old.tries - old.excused, first.tries - first.excused)
+        tries = max(old.tries, first.tries) + 1
+        first = replace(first, tries=tries, excused=tries - failed, avoid=old.avoid)
+        self.works[first.run, first.primitive] = first
         first.admitted = min(work.admitted for work in equals)
         first.deadline = min(work.deadline for work in equals)
         first.arrival, first.seq, first.queued = old.arrival, old.seq, True
@@ -280,7 +298,7 @@ class EngineQueue:
         goes_on = work.same is not None and work.withdrawn and self.followers.followed(work)
         if isinstance(outcome, Cause):
             if goes_on:
-                self._left_and_failed(out, work, instance, outcome, now)
+                self._left_and_failed(out, work, (instance, batch), outcome, begun, now)
             elif outcome.refused is not None and not begun:
                 self._refused(out, work, lo, hi, (instance, batch), outcome, now)
             else:
@@ -313,11 +331,23 @@ class EngineQueue:
                     out.append(Tell(follower.run, done))
 
     def _left_and_failed(
-        self, out: Outbox, work: Work, instance: int, cause: Cause, now: float
+        self,
+        out: Outbox,
+        work: Work,
+        place: tuple[int, int],
+        cause: Cause,
+        begun: bool,
+        now: float,
     ) -> None:
-        """What went on for its followers only has failed: it is tried again as the first one's, if
-        the rules allow."""
-        self.blame(out, instance, cause, now)
+        """What went on for its followers only has failed, or was refused: it is tried again as the
+        first one's, if the rules allow. place: the instance and the batch. begun: it gave a
+        token."""
+        (i, batch), why = place, cause.refused
+        if why is not None and not begun:
+            self.instances.refused(i, self.engine, why, batch, self.next_batch, now)
+            self.unbind(i, now)
+        else:
+            self.blame(out, i, cause, now)
         gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
         followers = self.followers.ended(work)
         if not (gone or self.again.may_retry(work, cause)):

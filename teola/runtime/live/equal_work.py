@@ -25,6 +25,8 @@ DIGEST_S, CHARACTER_S = 6e-6, 2e-9
 """What a digest takes, and for each character of what it is made of."""
 MOST_SHARE: Final = 0.01
 """Of the time of a work that its digest may take."""
+KEPT_ENDS: Final = ("", "length")
+"""How calls have ended (see Trace.ends) whose answers are kept."""
 ATOMS: Final = (int, float, bool, type(None))
 
 
@@ -80,7 +82,10 @@ class EqualWork:
         return None if query.terms.answers is None else query.terms.answers.find(same, now)
 
     def keep(self, query: LiveQuery, same: bytes, text: str, end: str, now: float) -> None:
-        """A call has ended well."""
+        """A call has ended well. An empty answer is not kept, nor a refusal: whoever asks again is
+        to have another chance."""
+        if end not in KEPT_ENDS:
+            return
         answer = KeptAnswer(text, end)
         if query.terms.shares_s:
             self.shared.keep(same, answer, now + query.terms.shares_s)

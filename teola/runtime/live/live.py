@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
@@ -72,6 +73,7 @@ from teola.schedule.events import (
     Joined,
     Measure,
     Outcome,
+    Parted,
     QueueEvent,
     RowsOver,
     SetTimer,
@@ -559,6 +561,16 @@ class Live(Driver[LiveQuery]):
         call = self.paying.billed(query, i, size)
         return call is None or self.billing.admitted(call)
 
+    def passes_on(self, then: Callable[[], None]) -> bool:
+        try:
+            if asyncio.get_running_loop() is self.loop:
+                return False
+        except RuntimeError:  # no loop runs here
+            pass
+        with suppress(RuntimeError):  # its loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(then)
+        return True
+
     def sized(self, event: Sized) -> None:
         self._inbox.append(event)
         self.wake()
@@ -637,19 +649,23 @@ class Live(Driver[LiveQuery]):
         query.watch(i, work.total, "started")
         key, same = (work.run, i), work.same
         generated = LiveCall(command, query, i, self._lives, shared=same is not None)
-        if same is not None:
-            self._joinable[key] = generated
-            for follower in self.core.queues[command.engine].followers.of(work):
-                if (other := self.queries.get(follower.run)) is not None:
-                    self.billing.dropped(follower.run, follower.primitive)
-                    generated.join(other, follower.primitive, self._at_once)
         outcome: Outcome = {}
         made: Reservation | None = None
         try:
             most = None
             if query.run.asker.budget is not None and work.spec.members:
-                made = self.paying.begins(query, i)
+                made = self.paying.begins(query, i, generated, place)
                 most = made.answer_tokens
+                if same is not None and most < _asks_for(query, i):
+                    same = None  # nobody else is answered with what this budget cuts off
+                    generated.is_shared = False
+                    self.post(Parted(command.engine, *key))
+            if same is not None:
+                self._joinable[key] = generated
+                for follower in self.core.queues[command.engine].followers.of(work):
+                    if (other := self.queries.get(follower.run)) is not None:
+                        self.billing.dropped(follower.run, follower.primitive)
+                        generated.join(other, follower.primitive, self._at_once)
             reads = self.reads(query, i) if host.looks_ahead else ()
             call = call_of(query, i, host.instance, work.priority, reads, most)
             if same is not None:
@@ -660,7 +676,7 @@ class Live(Driver[LiveQuery]):
                 if work.spec.members:
                     await generated.run(host, call)
                     self.paying.settled(query, i, generated, place, made)
-                    if isinstance(same, bytes) and (most is None or most >= _asks_for(query, i)):
+                    if isinstance(same, bytes):
                         self.equal.keep(query, same, *generated.answer, self.loop.time())
                 else:
                     outcome = await self.sequences.prefill(host, query, i, call)
