@@ -12,25 +12,42 @@ hold, too. There is room where there is room in all of them.
 An agent keeps room for its last answer from the beginning (`keep`), which no other call can take.
 
 Queries of several runtimes may share accounts, each runtime with a thread of its own: all that is
-done to accounts is done under one `LOCK`, which is held for microseconds.
+done to accounts is done under one `GUARD`. Its lock is a runtime's (`billing`): there are no
+threads here.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import floor, inf
-from threading import RLock
-from typing import Final
+from typing import Any, Final
 
 from teola.errors import BudgetSpent
 from teola.price import FREE, Price
 
 LEAST_ANSWER = 16
 """Tokens of an answer without which a call is not begun."""
-LOCK: Final = RLock()
-"""Of all accounts. Whoever decides by what is left, and then acts, holds it meanwhile."""
+
+
+class AccountsLock:
+    """Is held while accounts change, and by whoever decides by what is left and then acts. lock:
+    what guards then; nothing, before a runtime brings one."""
+
+    def __init__(self) -> None:
+        self.lock: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> None:
+        self.lock.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.lock.__exit__(*error)
+
+
+GUARD: Final = AccountsLock()
+"""Of all accounts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +101,7 @@ class BudgetAccount:
 
     def came_back(self) -> None:
         """Something is there again: whoever waits for it may try."""
-        with LOCK:
+        with GUARD:
             if self._looking:
                 return
             self._looking = True
@@ -134,7 +151,7 @@ class Reservation:
         the model that was called in the end, if it is another."""
         taken = prompt_tokens + generated_tokens
         cost = (price or self.price).cost(prompt_tokens, generated_tokens, cached_tokens)
-        with LOCK:
+        with GUARD:
             if self.closed:
                 return
             for account in self.accounts:
@@ -144,7 +161,7 @@ class Reservation:
 
     def give_back(self) -> None:
         """It is not needed: nothing was taken."""
-        with LOCK:
+        with GUARD:
             if self.closed:
                 return
             self.closed = True
@@ -215,7 +232,7 @@ class Ledger:
         """What a call may take: its prompt, and its answer, lowered to what is left; None where
         less than `least` tokens of an answer would be (or less than all, if that is shorter).
         kept: what was kept for this call, which is there again either way."""
-        with LOCK:
+        with GUARD:
             if kept is not None:
                 kept.closed = True
                 kept._move(-1)
@@ -229,7 +246,7 @@ class Ledger:
         """An earlier run of the query, in another process perhaps, took so much of its own bound;
         what others share with it was paid then."""
         if self.own is not None:
-            with LOCK:
+            with GUARD:
                 self.own.tokens += prompt_tokens + generated_tokens
                 self.own.cost += price.cost(prompt_tokens, generated_tokens)
 
@@ -238,7 +255,7 @@ class Ledger:
     ) -> Reservation | None:
         """Room for a call that may come later, which no other can take; None where there is not
         enough."""
-        with LOCK:
+        with GUARD:
             if self.answer(prompt_tokens, price) < answer_tokens:
                 return None
             return self._made(prompt_tokens, answer_tokens, price, kept=True)

@@ -16,15 +16,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from threading import RLock
 from typing import Final
 
 from teola.errors import InputError
 from teola.graph import DecodeParams
-from teola.policies.ledger import LOCK, BudgetAccount, Ledger, Reservation
+from teola.policies.ledger import GUARD, BudgetAccount, Ledger, Reservation
 from teola.policies.work import Size, WorkKey, WorkSpec
 from teola.price import FREE, Price
 from teola.schedule.events import Cause, Sized
 
+GUARD.lock = RLock()  # each runtime has a thread of its own
 UNKNOWN_RATIO: Final = 1.5
 """Tokens of a prompt for each that was estimated, before the engine has told of one."""
 MARGIN, EXTRA_TOKENS = 1.02, 8
@@ -98,7 +100,7 @@ class Billing:
     def admitted(self, call: Billed) -> bool:
         """Reserve for a call that is ready. Whether it can be queued; else it waits, and `parked`
         has to follow."""
-        with LOCK:
+        with GUARD:
             free = call.kept is not None or not any(one.waiting for one in call.ledger.accounts)
             if free and self._payable(call) and self._reserves(call):
                 return True
@@ -116,7 +118,7 @@ class Billing:
             )
             self._ended(call, Cause(InputError(told)))
             return
-        with LOCK:
+        with GUARD:
             queue = next((account for account in call.ledger.accounts if account.waiting), None)
             if queue is not None:  # nobody overtakes those who wait
                 queue.waiting.append(partial(self._tries, call, queue))
@@ -140,7 +142,7 @@ class Billing:
         """waits: rather than with a short answer it begins later."""
         prompt, most, price = self._prompt(call), call.decode.max_tokens, call.price or FREE
         kept, call.kept = call.kept, None
-        with LOCK:
+        with GUARD:
             if kept is not None:
                 return call.ledger.reserve(prompt, most, price, kept=kept)
             if waits and (room := call.ledger.answer(prompt, price)) < most:

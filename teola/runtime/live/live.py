@@ -67,6 +67,7 @@ from teola.schedule.events import (
     DeadlineMoved,
     DeadlineReached,
     Dispatch,
+    Failed,
     Finish,
     InstanceDraining,
     InstanceWaits,
@@ -478,9 +479,17 @@ class Live(Driver[LiveQuery]):
             one, i = self.queries.get(follower.run), follower.primitive
             if one is not None and not isinstance(result, Exception):
                 mine = own_copy(result)
-                told = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
-                outcome = outcome or told
+                own = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
+                if isinstance(own, Cause):
+                    self._fails_alone(one, i, own, now)
+                else:
+                    outcome = outcome or own
         return outcome
+
+    def _fails_alone(self, query: LiveQuery, i: int, cause: Cause, now: float) -> None:
+        """What several have is too much, or no output, for one of them."""
+        self.tell(query.id, Failed(i, cause), now)
+        self.wake()
 
     def joined(self, command: Joined, now: float) -> None:
         query, i = self.queries.get(command.run), command.primitive
@@ -497,7 +506,10 @@ class Live(Driver[LiveQuery]):
             for work, lo, hi, result in landed:
                 if (work.run, work.primitive) == command.leader:
                     mine = own_copy(result)
-                    outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
+                    own = outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
+                    if isinstance(own, Cause):
+                        self._fails_alone(query, i, own, now)
+                        return
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""

@@ -54,7 +54,7 @@ async def test_what_a_server_calls_the_longest_answer_is_found_out_once() -> Non
     assert names == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
 
 
-class Refuses(FakeOpenAI):
+class TakesNot(FakeOpenAI):
     """A server that does not take requests with a certain field."""
 
     def __init__(self, field: str, fail: Fail) -> None:
@@ -68,8 +68,8 @@ class Refuses(FakeOpenAI):
 @pytest.mark.parametrize(
     ("served", "options", "call"),
     [
-        (partial(Refuses, "max_tokens", UNSUPPORTED), {}, {"max_tokens": 9}),
-        (partial(Refuses, "response_format", NO_SCHEMA), {}, {"schema": '{"type": "object"}'}),
+        (partial(TakesNot, "max_tokens", UNSUPPORTED), {}, {"max_tokens": 9}),
+        (partial(TakesNot, "response_format", NO_SCHEMA), {}, {"schema": '{"type": "object"}'}),
         (partial(FakeOpenAI, vllm=False, chat_template=False), {"api": "auto"}, {}),
     ],
     ids=["limit", "schema", "chat"],
