@@ -177,16 +177,21 @@ class OpenAIEmbeddings:
     async def execute(self, requests: Sequence[Request]) -> list[EngineResult | Exception]:
         """`texts`, a list of str or Chunk -> `vectors`, a list of unit vectors (float32).
 
-        A text that is too long for the model fails its own request only.
+        A text that the server does not take fails its own request only, and what the server says of
+        several requests is told to nobody, unless all are of one tenant.
         """
         results: list[EngineResult | Exception] = [malformed(request) for request in requests]
         chosen = [i for i, request in enumerate(requests) if runnable(request)]
         try:
             found = await self._results([requests[i] for i in chosen])
-        except TooLong:
-            alone = (self._alone(requests[i]) for i in chosen)
-            found = await asyncio.gather(*alone)
+        except (BadRequest, TooLong) as error:
+            if len(chosen) == 1 and not isinstance(error, TooLong):
+                found = [error]
+            else:
+                found = await asyncio.gather(*(self._alone(requests[i]) for i in chosen))
         except EngineError as error:
+            if len({requests[i].context.tenant for i in chosen}) > 1:
+                error.said = ""  # it may quote a text of another tenant
             found = [error] * len(chosen)
         for i, result in zip(chosen, found, strict=True):
             results[i] = result
@@ -253,10 +258,12 @@ class OpenAIEmbeddings:
         except BadRequest as error:
             if self._encoding != "base64":
                 raise
-            raise BadRequest(
+            refused = BadRequest(
                 f'{error}; if it sends no vectors as base64, set encoding_format = "float" among '
                 f"the options of engine {self._name!r}"
-            ) from None
+            )
+            refused.said = error.said
+            raise refused from None
         try:
             raw = read(data, len(texts))
         except (ValueError, KeyError, TypeError, RecursionError) as error:

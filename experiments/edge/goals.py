@@ -79,9 +79,10 @@ def _budgets(report: dict[str, Any], ours: list[dict[str, Any]]) -> list[Goal]:
             found.append(
                 Goal(f"`{row['case']}`: at least {QUOTA:.0%} used", f"{used:.1%}", used >= QUOTA)
             )
-            told = report["more"][row["case"]][f"teola/{row['policy']}"]["refused"] or 0.0
+            told = report["more"][row["case"]][f"teola/{row['policy']}"]["refused"]
             text = f"`{row['case']}`: at most one call in 20 refused"
-            found.append(Goal(text, f"{told:.1%}", told <= REFUSED))
+            shown = "nobody counted" if told is None else f"{told:.1%}"
+            found.append(Goal(text, shown, told is not None and told <= REFUSED))
     return found
 
 
@@ -126,7 +127,7 @@ def _peers(rows: list[dict[str, Any]]) -> list[Goal]:
                 continue
             if peer["ok"] > mine["ok"]:
                 behind.append(f"`{case}`: {mine['ok']} ok, {peer['system']} {peer['ok']}")
-            elif peer["ok"] == mine["ok"] and mine["p99_s"] > max(
+            elif peer["ok"] == mine["ok"] > 0 and mine["p99_s"] > max(
                 BEHIND * peer["p99_s"], peer["p99_s"] + BEHIND_S
             ):
                 behind.append(

@@ -1,9 +1,8 @@
 """Teola's client: `python -m experiments.edge.ours`.
 
 The servers are one pool of the engine `openai` with a routing policy and nothing else configured,
-but for `two_providers`, where the pool says which of them is the dearer one, for servers that let
-calls wait, where `max_sequences` says how many they answer at once, and for `equal`, where the
-application says that its answers may be shared.
+but for servers that let calls wait, where `max_sequences` says how many they answer at once, and
+for `equal`, where the application says that its answers may be shared.
 """
 
 from __future__ import annotations

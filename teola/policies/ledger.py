@@ -10,20 +10,44 @@ the query's own; those of the queries around it, of its application and of its c
 hold, too. There is room where there is room in all of them.
 
 An agent keeps room for its last answer from the beginning (`keep`), which no other call can take.
+
+Queries of several runtimes may share accounts, each runtime with a thread of its own: all that is
+done to accounts is done under one `GUARD`. Its lock is a runtime's (`billing`): there are no
+threads here.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import floor, inf
+from typing import Any, Final
 
 from teola.errors import BudgetSpent
 from teola.price import FREE, Price
 
 LEAST_ANSWER = 16
 """Tokens of an answer without which a call is not begun."""
+
+
+class AccountsLock:
+    """Is held while accounts change, and by whoever decides by what is left and then acts. lock:
+    what guards then; nothing, before a runtime brings one."""
+
+    def __init__(self) -> None:
+        self.lock: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> None:
+        self.lock.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.lock.__exit__(*error)
+
+
+GUARD: Final = AccountsLock()
+"""Of all accounts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,14 +101,15 @@ class BudgetAccount:
 
     def came_back(self) -> None:
         """Something is there again: whoever waits for it may try."""
-        if self._looking:
-            return
-        self._looking = True
-        try:
-            while self.waiting and self.waiting[0]():
-                self.waiting.popleft()
-        finally:
-            self._looking = False
+        with GUARD:
+            if self._looking:
+                return
+            self._looking = True
+            try:
+                while self.waiting and self.waiting[0]():
+                    self.waiting.popleft()
+            finally:
+                self._looking = False
 
     def told(self) -> str:
         """What is left of it, in words."""
@@ -124,23 +149,25 @@ class Reservation:
     ) -> None:
         """The call has ended, however it did, and took so much; the rest is there again. price: of
         the model that was called in the end, if it is another."""
-        if self.closed:
-            return
         taken = prompt_tokens + generated_tokens
         cost = (price or self.price).cost(prompt_tokens, generated_tokens, cached_tokens)
-        for account in self.accounts:
-            account.tokens += taken
-            account.cost += cost
-        self.give_back()
+        with GUARD:
+            if self.closed:
+                return
+            for account in self.accounts:
+                account.tokens += taken
+                account.cost += cost
+            self.give_back()
 
     def give_back(self) -> None:
         """It is not needed: nothing was taken."""
-        if self.closed:
-            return
-        self.closed = True
-        self._move(-1)
-        for account in self.accounts:
-            account.came_back()
+        with GUARD:
+            if self.closed:
+                return
+            self.closed = True
+            self._move(-1)
+            for account in self.accounts:
+                account.came_back()
 
     def _move(self, sign: int) -> None:
         tokens, cost = self.tokens, self.price.cost(self.prompt_tokens, self.answer_tokens)
@@ -205,30 +232,33 @@ class Ledger:
         """What a call may take: its prompt, and its answer, lowered to what is left; None where
         less than `least` tokens of an answer would be (or less than all, if that is shorter).
         kept: what was kept for this call, which is there again either way."""
-        if kept is not None:
-            kept.closed = True
-            kept._move(-1)
-        room = self.answer(prompt_tokens, price)
-        if room < min(least, answer_tokens):
-            return None
-        granted = answer_tokens if room >= answer_tokens else floor(room)
-        return self._made(prompt_tokens, granted, price, kept=False)
+        with GUARD:
+            if kept is not None:
+                kept.closed = True
+                kept._move(-1)
+            room = self.answer(prompt_tokens, price)
+            if room < min(least, answer_tokens):
+                return None
+            granted = answer_tokens if room >= answer_tokens else floor(room)
+            return self._made(prompt_tokens, granted, price, kept=False)
 
     def took_before(self, prompt_tokens: int, generated_tokens: int, price: Price = FREE) -> None:
         """An earlier run of the query, in another process perhaps, took so much of its own bound;
         what others share with it was paid then."""
         if self.own is not None:
-            self.own.tokens += prompt_tokens + generated_tokens
-            self.own.cost += price.cost(prompt_tokens, generated_tokens)
+            with GUARD:
+                self.own.tokens += prompt_tokens + generated_tokens
+                self.own.cost += price.cost(prompt_tokens, generated_tokens)
 
     def keep(
         self, prompt_tokens: float, answer_tokens: int, price: Price = FREE
     ) -> Reservation | None:
         """Room for a call that may come later, which no other can take; None where there is not
         enough."""
-        if self.answer(prompt_tokens, price) < answer_tokens:
-            return None
-        return self._made(prompt_tokens, answer_tokens, price, kept=True)
+        with GUARD:
+            if self.answer(prompt_tokens, price) < answer_tokens:
+                return None
+            return self._made(prompt_tokens, answer_tokens, price, kept=True)
 
     def _made(self, prompt: float, answer: int, price: Price, *, kept: bool) -> Reservation:
         found = Reservation(self.accounts, price, prompt, answer, kept)

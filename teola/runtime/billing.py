@@ -6,7 +6,8 @@
 
 A call reserves before it is queued, so it never holds a place at an engine while it waits for
 money. Its prompt is counted by the engine's tokenizer where that is at hand; an estimate is
-reserved with a margin, which is learned from what the engine says that prompts have.
+reserved with a margin, which is learned from what the engine says that prompts have. What a
+template adds is learned from short prompts, where it is most of them.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
+from threading import RLock
 from typing import Final
 
 from teola.errors import InputError
 from teola.graph import DecodeParams
-from teola.policies.ledger import BudgetAccount, Ledger, Reservation
+from teola.policies.ledger import GUARD, BudgetAccount, Ledger, Reservation
 from teola.policies.work import Size, WorkKey, WorkSpec
 from teola.price import FREE, Price
 from teola.schedule.events import Cause, Sized
 
+GUARD.lock = RLock()  # each runtime has a thread of its own
 UNKNOWN_RATIO: Final = 1.5
 """Tokens of a prompt for each that was estimated, before the engine has told of one."""
 MARGIN, EXTRA_TOKENS = 1.02, 8
-"""More than any ratio seen so far; and what a template adds to a prompt, about."""
+"""More than any ratio seen so far; and what a template adds to a prompt, before short ones told."""
+SHORT: Final = 64
+"""A prompt that is estimated at fewer tokens tells what a template adds, and no ratio."""
+MOST_EXTRA: Final = 3 * SHORT
+"""What a template is believed to add at most: the text of a short prompt may be dense, too."""
 FADING: Final = 0.999
 """Of the largest ratio, with each prompt that has less."""
 PLENTY: Final = 2
@@ -57,15 +64,27 @@ class Billed:
     kept: Reservation | None = None
 
 
-class Billing:
-    """Of one driver. tell: takes what becomes of a call that had to wait."""
+def _in_place(then: Callable[[], None]) -> bool:
+    return False
 
-    def __init__(self, tell: Callable[[Sized], None]) -> None:
-        self._tell = tell
+
+class Billing:
+    """Of one driver. tell: takes what becomes of a call that had to wait. passes_on: leaves what it
+    is given to the driver's own thread, if it is called in another one (that of a runtime whose
+    query gave something back); whether it did."""
+
+    def __init__(
+        self,
+        tell: Callable[[Sized], None],
+        passes_on: Callable[[Callable[[], None]], bool] = _in_place,
+    ) -> None:
+        self._tell, self._passes_on = tell, passes_on
         self._reserved: dict[WorkKey, Reservation] = {}
         """For calls that have not begun."""
         self._waiting: dict[WorkKey, Billed] = {}
         self._ratios: dict[str, float] = {}
+        self._extra: dict[str, int] = {}
+        """Tokens that templates add, by engine."""
 
     @property
     def idle(self) -> bool:
@@ -81,9 +100,10 @@ class Billing:
     def admitted(self, call: Billed) -> bool:
         """Reserve for a call that is ready. Whether it can be queued; else it waits, and `parked`
         has to follow."""
-        free = call.kept is not None or not any(one.waiting for one in call.ledger.accounts)
-        if free and self._payable(call) and self._reserves(call):
-            return True
+        with GUARD:
+            free = call.kept is not None or not any(one.waiting for one in call.ledger.accounts)
+            if free and self._payable(call) and self._reserves(call):
+                return True
         self._waiting[call.key] = call
         return False
 
@@ -98,11 +118,14 @@ class Billing:
             )
             self._ended(call, Cause(InputError(told)))
             return
-        queue = next((account for account in call.ledger.accounts if account.waiting), None)
-        if queue is not None:  # nobody overtakes those who wait
-            queue.waiting.append(partial(self._tries, call, queue))
-            return
-        self._park(call, None)
+        with GUARD:
+            queue = next((account for account in call.ledger.accounts if account.waiting), None)
+            if queue is not None:  # nobody overtakes those who wait
+                queue.waiting.append(partial(self._tries, call, queue))
+            elif self._reserves(call):  # something came back since it was not admitted
+                self._ended(call, None)
+            else:
+                self._park(call, None)
 
     @staticmethod
     def _payable(call: Billed) -> bool:
@@ -119,20 +142,22 @@ class Billing:
         """waits: rather than with a short answer it begins later."""
         prompt, most, price = self._prompt(call), call.decode.max_tokens, call.price or FREE
         kept, call.kept = call.kept, None
-        if kept is not None:
-            return call.ledger.reserve(prompt, most, price, kept=kept)
-        if waits and (room := call.ledger.answer(prompt, price)) < most:
-            usual = PLENTY * call.spec.expected_output or most
-            if room < min(most, usual) and call.ledger.blocking(prompt, price).open:
-                return None
-        return call.ledger.reserve(prompt, most, price)
+        with GUARD:
+            if kept is not None:
+                return call.ledger.reserve(prompt, most, price, kept=kept)
+            if waits and (room := call.ledger.answer(prompt, price)) < most:
+                usual = PLENTY * call.spec.expected_output or most
+                if room < min(most, usual) and call.ledger.blocking(prompt, price).open:
+                    return None
+            return call.ledger.reserve(prompt, most, price)
 
     def _prompt(self, call: Billed) -> int:
         """Tokens to reserve for its prompt."""
         if call.exact:
             return call.prompt_tokens
-        ratio = self._ratios.get(call.spec.engine, UNKNOWN_RATIO)
-        return ceil(call.prompt_tokens * ratio * MARGIN) + EXTRA_TOKENS
+        engine = call.spec.engine
+        ratio = self._ratios.get(engine, UNKNOWN_RATIO)
+        return ceil(call.prompt_tokens * ratio * MARGIN) + self._extra.get(engine, EXTRA_TOKENS)
 
     def _park(self, call: Billed, at: BudgetAccount | None) -> bool:
         """It waits where there is the least room, or is refused if nothing can come back there.
@@ -152,6 +177,8 @@ class Billing:
         """Something came back where a call waits. Whether it does not wait there any more."""
         if self._waiting.get(call.key) is not call:
             return True
+        if self._passes_on(account.came_back):
+            return False
         if self._reserves(call):
             self._ended(call, None)
             return True
@@ -160,7 +187,10 @@ class Billing:
     def _ended(self, call: Billed, cause: Cause | None) -> None:
         del self._waiting[call.key]
         run, i = call.key
-        self._tell(Sized(call.spec.engine, run, i, call.size, cause))
+        size = call.size
+        if self.lowered(run, i, call.decode.max_tokens):
+            size = size._replace(same=None)
+        self._tell(Sized(call.spec.engine, run, i, size, cause))
 
     # --- tries ----------------------------------------------------------------------------
 
@@ -178,7 +208,11 @@ class Billing:
         """A prompt that was estimated has so many tokens, as its engine counted them."""
         if estimated <= 0 or prompt_tokens <= 0:
             return
-        seen = prompt_tokens / estimated
+        extra = self._extra.get(engine, EXTRA_TOKENS)
+        if estimated < SHORT:
+            self._extra[engine] = max(extra, min(MOST_EXTRA, prompt_tokens - estimated))
+            return
+        seen = max(0, prompt_tokens - extra) / estimated
         known = self._ratios.get(engine)
         self._ratios[engine] = seen if known is None else max(seen, known * FADING)
 

@@ -12,7 +12,7 @@ from math import inf, isfinite
 from typing import Final
 
 from teola.errors import InputError
-from teola.policies.ledger import BudgetAccount
+from teola.policies.ledger import GUARD, BudgetAccount
 from teola.price import Price
 
 DAY_S: Final = 86_400
@@ -71,8 +71,9 @@ class DayAccounts:
         """The account called `name`, bounded by what `budget` says now."""
         tokens = inf if budget.tokens is None else budget.tokens
         cost = inf if budget.cost is None else budget.cost
-        found = self._known.get(name)
-        if found is None:
-            found = self._known[name] = DayAccount(name, tokens, cost, today=self._today)
-        found.most_tokens, found.most_cost = tokens, cost
-        return found
+        with GUARD:  # queries come in threads of their own
+            found = self._known.get(name)
+            if found is None:
+                found = self._known[name] = DayAccount(name, tokens, cost, today=self._today)
+            found.most_tokens, found.most_cost = tokens, cost
+            return found

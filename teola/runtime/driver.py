@@ -21,7 +21,7 @@ from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.pairing import pair
-from teola.policies.work import Size, Work
+from teola.policies.work import Size, Work, WorkKey
 from teola.profile import EngineProfile
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.billing import Billing
@@ -167,9 +167,9 @@ class Driver(ABC, Generic[Q]):
         self.rows: dict[str, AskedRows[Any]] = {}
         """Runs of rows in flight, by id."""
         self.parts: Parts[Q] = Parts(self)
-        self.refusals: dict[tuple[str, int], str] = {}
-        """Why works wait that a server refused, by run and primitive."""
-        self.billing = Billing(self.sized)
+        self.refusals: dict[str, dict[WorkKey, str]] = {}
+        """Why works wait that a server refused, by query, and in it by run and primitive."""
+        self.billing = Billing(self.sized, self.passes_on)
         self._todo: deque[Command] = deque()
         self._performing = False
 
@@ -275,9 +275,8 @@ class Driver(ABC, Generic[Q]):
 
     def _waited(self, run: str, now: float) -> str:
         """Which server a query waits for that takes nothing now; empty if none."""
-        for (id, _), why in self.refusals.items():
-            if id.partition("/")[0] == run:
-                return why
+        if refused := self.refusals.get(run):
+            return next(iter(refused.values()))
         if not any(queue.instances.limited_s(now) for queue in self.core.queues.values()):
             return ""
         for id, query in self.queries.items():
@@ -350,7 +349,7 @@ class Driver(ABC, Generic[Q]):
         size, queries = len(slices), self.queries
         if self.refusals:
             for work, _, _ in slices:
-                self.refusals.pop((work.run, work.primitive), None)
+                self._forget_refusals(work.run, work.primitive)
         limited_s = self.core.queues[command.engine].instances.limited_s(now)
         for work, lo, hi in slices:
             query = queries.get(work.run)
@@ -388,11 +387,24 @@ class Driver(ABC, Generic[Q]):
     def _fused(self, command: Fused, now: float) -> None:
         self.queries[command.run].trace.ended(command.primitive, -1, now, "fused")
 
+    def _forget_refusals(self, run: str, primitive: int | None = None) -> None:
+        """Nothing refuses a primitive any more, or any of its run."""
+        whole = run.partition("/")[0]
+        if (refused := self.refusals.get(whole)) is None:
+            return
+        if primitive is not None:
+            refused.pop((run, primitive), None)
+        elif run == whole:
+            refused.clear()
+        else:
+            for key in [key for key in refused if key[0] == run]:
+                del refused[key]
+        if not refused:
+            del self.refusals[whole]
+
     def _finish(self, command: Finish, now: float) -> None:
         if self.refusals:
-            own = [key for key in self.refusals if key[0] == command.run]
-            for key in own:
-                del self.refusals[key]
+            self._forget_refusals(command.run)
         if (asked := self.rows.pop(command.run, None)) is not None:
             asked.finished(command, now)
             self.rows_ended(asked, command, now)
@@ -499,7 +511,8 @@ class Driver(ABC, Generic[Q]):
 
     def refused(self, command: Waits, now: float) -> None:
         """A server refused a work, which waits for it or goes elsewhere."""
-        self.refusals[command.run, command.primitive] = str(command.cause.error)
+        refused = self.refusals.setdefault(command.run.partition("/")[0], {})
+        refused[command.run, command.primitive] = str(command.cause.error)
         told = (
             "engine %(engine)s: instance %(instance)d refuses (%(error_type)s); "
             "the call waits for %(for_s).1f s"
@@ -587,6 +600,10 @@ class Driver(ABC, Generic[Q]):
     def ponder(self, query: Q, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]) -> None:
         """Await the outputs of control primitive `i`."""
         raise NotImplementedError
+
+    def passes_on(self, then: Callable[[], None]) -> bool:
+        """Leave this to the driver's own thread, if it is called in another; whether it did."""
+        return False
 
     def sized(self, event: Sized) -> None:
         """What becomes of a call that had to wait for its query's budget."""

@@ -46,6 +46,7 @@ from teola.schedule.events import (
     OfEngine,
     Outbox,
     Outcome,
+    Parted,
     PrefixChanged,
     ProgramPaused,
     Recovered,
@@ -168,14 +169,26 @@ class EngineQueue:
             )
         return True
 
+    def parted(self, event: Parted, now: float) -> list[Output]:
+        """A call in flight may write less than its equals want: it goes on alone."""
+        work = self.works.get((event.run, event.primitive))
+        if work is not None and work.same is not None and work.leader is None:
+            followers = self.followers.ended(work)
+            work.same = None
+            if followers:
+                self._promote(followers[0], followers, now)
+        return []
+
     def _promote(self, old: Work, equals: list[Work], now: float) -> None:
         """Of these, the first with the earliest objective is queued where `old` stood, and the
-        others follow it. It is as old as the oldest of them, and wanted by the earliest
-        deadline."""
+        others follow it. It is as old as the oldest of them, wanted by the earliest deadline, and
+        has had the tries of `old`: what is done for all is tried again as one. It is a work of its
+        own, as another try is (`Requeue`), since it may have been queued before."""
         first, *rest = sorted(equals, key=lambda work: work.asker.finish_by)
-        if first is old:  # of which the policy may hold an entry
-            first = replace(old, tries=old.tries + 1, excused=old.excused + 1)
-            self.works[first.run, first.primitive] = first
+        failed = max(old.tries - old.excused, first.tries - first.excused)
+        tries = max(old.tries, first.tries) + 1
+        first = replace(first, tries=tries, excused=tries - failed, avoid=old.avoid)
+        self.works[first.run, first.primitive] = first
         first.admitted = min(work.admitted for work in equals)
         first.deadline = min(work.deadline for work in equals)
         first.arrival, first.seq, first.queued = old.arrival, old.seq, True
@@ -289,7 +302,7 @@ class EngineQueue:
         goes_on = work.same is not None and work.withdrawn and self.followers.followed(work)
         if isinstance(outcome, Cause):
             if goes_on:
-                self._left_and_failed(out, work, instance, outcome, now)
+                self._left_and_failed(out, work, (instance, batch), outcome, begun, now)
             elif outcome.refused is not None and not begun:
                 self._refused(out, work, lo, hi, (instance, batch), outcome, now)
             else:
@@ -322,11 +335,23 @@ class EngineQueue:
                     out.append(Tell(follower.run, done))
 
     def _left_and_failed(
-        self, out: Outbox, work: Work, instance: int, cause: Cause, now: float
+        self,
+        out: Outbox,
+        work: Work,
+        place: tuple[int, int],
+        cause: Cause,
+        begun: bool,
+        now: float,
     ) -> None:
-        """What went on for its followers only has failed: it is tried again as the first one's, if
-        the rules allow."""
-        self.blame(out, instance, cause, now)
+        """What went on for its followers only has failed, or was refused: it is tried again as the
+        first one's, if the rules allow. place: the instance and the batch. begun: it gave a
+        token."""
+        (i, batch), why = place, cause.refused
+        if why is not None and not begun:
+            self.instances.refused(i, self.engine, why, batch, self.next_batch, now)
+            self.unbind(i, now)
+        else:
+            self.blame(out, i, cause, now)
         gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
         followers = self.followers.ended(work)
         if not (gone or self.again.may_retry(work, cause)):
@@ -528,15 +553,17 @@ class EngineQueue:
     def _late(self, out: Outbox, late: Late, now: float) -> None:
         """A call has given no token in time: it goes elsewhere, if there is another instance and it
         has another try; else it stays, for it may yet be answered. Of an instance that was late
-        twice, no more than one call at a time is wanted."""
+        twice, no more than one call at a time is wanted; and until that gives a token, what is
+        there counts as lost with it, so that all of it may move, whatever the budget of retries."""
         (run, primitive), i, work = late.key, late.instance, self.works[late.key]
         if work.withdrawn and not (work.same is not None and self.followers.followed(work)):
             return
         others, calls = self.instances.others(i, now), self.instances[i].calls
-        self.instances.limit(i, self.engine).late(calls, now, others=others, again=late.again)
+        quota = self.instances.limit(i, self.engine)
+        quota.late(calls, now, others=others, again=late.again)
         self.instances.changed.add(i)
         told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
-        cause = Cause(EngineError(told, retryable=True), retryable=True)
+        cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
         if not others or not self.again.may_retry(work, cause):
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
@@ -683,8 +710,9 @@ class EngineQueue:
             items += work.weighs(hi - lo)
             found += work.found * calls
             if self.overdue is not None and not work.row_tokens:
-                expected = self.expected_s(i, items - found)
-                self.overdue.sent((work.run, work.primitive), i, batch, expected, now)
+                expected, pending = self.expected_s(i, items - found), self.instances[i].weight
+                key, tokens = (work.run, work.primitive), pending + items - found
+                self.overdue.sent(key, i, batch, expected, now, tokens)
         self.instances.send(i, batch, items, entries, found)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:

@@ -316,6 +316,16 @@ class LimitsTold:
 
 
 @dataclass(slots=True)
+class Parted:
+    """A call in flight may not write what its equals want, since its query's budget has too little
+    left: whoever follows it is to have a call of its own."""
+
+    engine: str
+    run: str
+    primitive: int
+
+
+@dataclass(slots=True)
 class Tuned:
     """Options of one of the engine's policies are others from now on. kind: `batching` or
     `routing`."""
@@ -571,6 +581,7 @@ QueueEvent = (
     | InstanceChanged
     | LimitsTold
     | Sized
+    | Parted
     | PrefixChanged
     | ProgramPaused
     | Tuned

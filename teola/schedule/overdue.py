@@ -4,6 +4,11 @@ A call is due `factor` times what its first token was expected to take, and not 
 What is expected goes by learned times, the call's size and what is pending on its instance. Once
 `ENOUGH` first tokens have come, the factor is twice the 99th percentile of measured to expected. A
 call that stays where it is then is due again after the same time.
+
+Where no time is known, a call is due after `UNKNOWN_S`, until `FEW` first tokens have come of calls
+that were sent equally blind, on whatever instance. Then the slowest of those stands in the place of
+what is expected, in proportion for a call that has more to be computed before it than any of those
+had: so neither a long prompt nor many calls at once look like a server that hangs.
 """
 
 from __future__ import annotations
@@ -20,6 +25,9 @@ FACTOR: Final = 8.0
 LEAST_S: Final = 5.0
 UNKNOWN_S: Final = 60.0
 """When a first token is due where no time is known."""
+FEW: Final = 3
+"""First tokens of calls sent blind by which the others are judged. One that is not is late after
+`UNKNOWN_S`, so a pool may load its models when it is first asked."""
 ENOUGH: Final = 50
 KEPT: Final = 200
 """Of the newest first tokens it is remembered how much longer they took than expected."""
@@ -45,7 +53,9 @@ class _Sent:
     instance: int
     at: float
     expected_s: float | None
+    tokens: int
     wait_s: float
+    due: float
     late: bool = False
 
 
@@ -59,6 +69,13 @@ class Overdue:
         self.unknown_s = max(UNKNOWN_S, self._least_s)
         self._sent: dict[WorkKey, _Sent] = {}
         self._due: list[tuple[float, int, WorkKey]] = []
+        self._blind: dict[WorkKey, _Sent] = {}
+        """Calls of `_sent` that were sent when no time was known."""
+        self._blind_firsts, self._reckoned_at = 0, FEW
+        """First tokens of such calls, and at how many of them it is reckoned anew when those that
+        wait are due."""
+        self._slowest_s, self._most_tokens = 0.0, 1
+        """Of first tokens of such calls: the longest time, and the most that was to be computed."""
         self._alarm: float | None = None
         self._newest: deque[float] = deque()
         self._ordered: list[float] = []
@@ -73,18 +90,34 @@ class Overdue:
         return 2 * self._ordered[min(len(self._ordered) - 1, int(AT * len(self._ordered)))]
 
     def sent(
-        self, key: WorkKey, instance: int, batch: int, expected_s: float | None, now: float
+        self,
+        key: WorkKey,
+        instance: int,
+        batch: int,
+        expected_s: float | None,
+        now: float,
+        tokens: int = 1,
     ) -> None:
-        """A call goes to an instance. expected_s: until its first token (None: nobody knows)."""
-        wait_s = self.unknown_s
-        if expected_s is not None:
+        """A call goes to an instance. expected_s: until its first token (None: nobody knows).
+        tokens: that the instance computes until then."""
+        tokens = max(1, tokens)
+        if expected_s is None:
+            wait_s = self._blind_s(tokens)
+        else:
             wait_s = max(self._least_s, self.factor * expected_s)
-        self._sent[key] = _Sent(batch, instance, now, expected_s, wait_s)
-        heappush(self._due, (now + wait_s, batch, key))
+        sent = _Sent(batch, instance, now, expected_s, tokens, wait_s, now + wait_s)
+        self._sent[key] = sent
+        if expected_s is None:
+            self._blind[key] = sent
+        else:
+            self._blind.pop(key, None)
+        heappush(self._due, (sent.due, batch, key))
 
     def came(self, key: WorkKey, now: float) -> None:
         """It has given a token."""
         sent = self._sent.pop(key, None)
+        if self._blind.pop(key, None) is not None and sent is not None:
+            self._blind_came(sent, now)
         if sent is None or not sent.expected_s:
             return
         ratio = (now - sent.at) / sent.expected_s
@@ -96,6 +129,31 @@ class Overdue:
     def left(self, key: WorkKey) -> None:
         """It has ended, or nobody waits for it."""
         self._sent.pop(key, None)
+        self._blind.pop(key, None)
+
+    def _blind_s(self, tokens: int) -> float:
+        """Within how many seconds a call has to give a token of which no time is known."""
+        if self._blind_firsts < FEW:
+            return self.unknown_s
+        expected_s = self._slowest_s * max(1.0, tokens / self._most_tokens)
+        return min(self.unknown_s, max(self._least_s, self.factor * expected_s))
+
+    def _blind_came(self, sent: _Sent, now: float) -> None:
+        self._blind_firsts += 1
+        self._slowest_s = max(self._slowest_s, now - sent.at)
+        self._most_tokens = max(self._most_tokens, sent.tokens)
+        if self._blind_firsts < self._reckoned_at:
+            return
+        self._reckoned_at *= 2  # not at each, which would take too long where many wait
+        for key, other in self._blind.items():
+            due = max(now, other.at + self._blind_s(other.tokens))
+            if due < other.due and not other.late:  # `late` sees who is due later
+                self._again(key, other, due)
+
+    def _again(self, key: WorkKey, sent: _Sent, due: float) -> None:
+        """A call is due at another time."""
+        sent.due = due
+        heappush(self._due, (due, sent.batch, key))
 
     def alarm(self) -> float | None:
         """When to look for late ones, if nobody is to look sooner already."""
@@ -113,9 +171,14 @@ class Overdue:
         while (at := self.next_at()) is not None and at <= now:
             _, batch, key = heappop(self._due)
             sent = self._sent[key]
+            if sent.expected_s is None and not sent.late:
+                sent.wait_s = self._blind_s(sent.tokens)
+                if sent.at + sent.wait_s > now:
+                    self._again(key, sent, sent.at + sent.wait_s)
+                    continue
             found.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
             sent.late = True
-            heappush(self._due, (now + sent.wait_s, batch, key))
+            self._again(key, sent, now + sent.wait_s)
         return found
 
     def next_at(self) -> float | None:
@@ -123,7 +186,7 @@ class Overdue:
         while self._due:
             at, batch, key = self._due[0]
             sent = self._sent.get(key)
-            if sent is not None and sent.batch == batch:
+            if sent is not None and sent.batch == batch and sent.due == at:
                 return at
             heappop(self._due)
         return None

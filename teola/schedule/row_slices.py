@@ -156,8 +156,9 @@ class RowSlices:
         if work.spec.yields:
             self._queue.instances[i].rows += hi - lo
         if self.overdue is not None:
-            expected = self._queue.expected_s(i, (hi - lo) * work.missing)
-            self.overdue.sent(number, i, batch, expected, now)
+            own, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
+            expected = self._queue.expected_s(i, own)
+            self.overdue.sent(number, i, batch, expected, now, pending + own)
 
     def news(self, i: int, slices: Sequence[Slice]) -> list[Slice]:
         """Of a batch for instance `i`, what a routing policy is told: a window is one call to it,
@@ -228,13 +229,14 @@ class RowSlices:
         assert window is not None
         instances = queue.instances
         others, calls = instances.others(i, now), instances[i].calls
-        instances.limit(i, queue.engine).late(calls, now, others=others, again=again)
+        quota = instances.limit(i, queue.engine)
+        quota.late(calls, now, others=others, again=again)
         instances.changed.add(i)
         told = f"instance {i} of {queue.engine!r} gave no token for {now - one.heard:.0f} s"
-        cause = Cause(EngineError(told, retryable=True), retryable=True)
+        cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
         rows = sorted(one.out)
         may = all(window.tries.get(row, 0) < work.spec.retries for row in rows)
-        if not (others and may and queue.again.affordable):
+        if not (others and may and (cause.lost or queue.again.affordable)):
             return
         out.append(AbortRows(queue.engine, i, one.batch, *one.key, one.lo))
         self._land(one, work, len(rows), one.prefilling, now)
@@ -254,6 +256,8 @@ class RowSlices:
         queue, window = self._queue, work.window
         assert window is not None
         one.prefilling -= firsts
+        if self.overdue is not None and not one.prefilling:
+            self.overdue.came(one.number, now)
         queue.instances.began(one.instance)
         queue.instances.prefilled(one.instance, firsts * work.missing)
         if not window.begun and window.told == one.instance:

@@ -302,6 +302,31 @@ def test_a_piece_stays_while_others_have_urgent_work_there() -> None:
     assert seqs(policy, quiet, weight=1024) == [1]
 
 
+@catches(
+    "woken-in-the-past",
+    "a piece in a hurry waits as one that is not",
+    edited(CriticalPath.choose, "newest.deadline == inf or _latest_start(newest) > now", "True"),
+)
+@catches(
+    "woken-by-the-gone",
+    "a piece waits for the latest start of what has gone",
+    edited(CriticalPath.choose, "self._hurry(now)", "None"),
+)
+def test_what_is_waited_for_is_never_in_the_past() -> None:
+    late = 1.5
+    policy = after_urgent(deadline=3.4)
+    policy._spare_s = SPARE_S
+    assert seqs(policy, late, weight=1024) == [1], "it is in a hurry"
+    policy = after_urgent()
+    gone = prefill(2, arrival=1.0, deadline=3.4)
+    add(policy, gone)
+    gone.queued = False
+    policy.remove(gone, 1.0)
+    policy._newest = next(one for *_, one in policy._lanes[None][-1] if one.seq == 1)
+    assert seqs(policy, late, weight=1024) == []
+    assert (policy.wake_at(late) or 0.0) > late
+
+
 def test_it_does_not_even_go_along_with_what_is_urgent() -> None:
     policy = after_urgent()
     add(policy, prefill(2, arrival=2.0))

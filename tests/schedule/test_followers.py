@@ -13,8 +13,10 @@ from teola.schedule.events import (
     FirstToken,
     Joined,
     MemberCompleted,
+    Parted,
     Tell,
 )
+from teola.schedule.quota import Refusal
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.ends import AGAIN, done, failed, hear
@@ -31,6 +33,10 @@ def equal(seq: int, run: str, admitted: float = 0.0, **more: object) -> Work:
 
 def told(run: str, items: int = 3) -> Tell:
     return Tell(run, Completed(0, {"out": items}, None, 0))
+
+
+def failures(made: Work) -> int:
+    return made.tries - made.excused
 
 
 @catches(
@@ -107,7 +113,7 @@ def test_a_failure_is_one_try_for_all_and_what_goes_on_for_others_is_tried_again
     queue.withdraw("a", 0, 0.1)
     assert hear(queue, failed(dispatch), 1.0) == []
     (dispatch,) = sent(queue, 1.0)
-    assert [(piece.work.run, piece.work.tries) for piece in dispatch.slices] == [("b", 1)]
+    assert [(piece.work.run, failures(piece.work)) for piece in dispatch.slices] == [("b", 1)]
     assert hear(queue, failed(dispatch), 2.0) == [Tell(run, Failed(0, AGAIN)) for run in "bc"]
     assert queue.idle
 
@@ -131,3 +137,71 @@ def test_all_fail_with_their_leader() -> None:
         Tell(run, Failed(0, NEVER)) for run in "ab"
     ]
     assert queue.idle
+
+
+@catches(
+    "tries-forgotten",
+    "what failed for a query has all its tries again when an older one asks for it, too",
+    edited(EngineQueue._promote, "old.tries - old.excused", "0"),
+)
+@catches(
+    "queued-twice",
+    "a work that was queued, followed and leads again stands in the line twice",
+    edited(EngineQueue._promote, "= replace(first", "= (lambda one, **_: one)(first"),
+)
+def test_whoever_leads_the_others_has_the_tries_of_all_and_one_place() -> None:
+    queue = batch_queue(max_batch=8, policy="critical_path")
+    queue.submit(equal(0, "young", admitted=5.0, total=3, retries=1), 6.0)
+    (dispatch,) = sent(queue, 6.0)
+    hear(queue, failed(dispatch), 7.0)
+    queue.submit(equal(1, "old", admitted=4.9, total=3, retries=1), 7.0)
+    assert failures(queue.works["old", 0]) == 1
+    queue.withdraw("old", 0, 7.0)
+    (dispatch,) = sent(queue, 7.0)
+    assert [(piece.work.run, failures(piece.work)) for piece in dispatch.slices] == [("young", 1)]
+    assert queue.faults.error is None
+    assert hear(queue, failed(dispatch), 8.0) == [Tell("young", Failed(0, AGAIN))]
+    assert queue.idle
+
+
+@catches(
+    "leader-not-alone",
+    "equals are answered with what one query's budget cuts off",
+    edited(EngineQueue.parted, "self._promote(followers[0], followers, now)", "pass"),
+)
+def test_who_follows_a_call_that_may_write_less_has_its_own() -> None:
+    queue = llm_queue()
+    for seq, run in enumerate("abc"):
+        made = call(seq, run=run, primitive=0)
+        made.same = "same"
+        queue.submit(made, 0.0)
+    (poor,) = sent(queue)
+    assert queue.parted(Parted("e", "a", 0), 0.1) == []
+    (dispatch,) = sent(queue, 0.1)
+    assert [piece.work.run for piece in dispatch.slices] == ["b"]
+    hear(queue, done(poor), 1.0)
+    assert set(queue.works) == {("b", 0), ("c", 0)}
+    hear(queue, done(dispatch), 2.0)
+    assert queue.idle
+    assert not queue.followers
+
+
+@catches(
+    "refused-as-failed",
+    "a refusal says nothing to those who are left of a call",
+    edited(EngineQueue._left_and_failed, "if why is not None and not begun:", "if False:"),
+)
+def test_a_refusal_closes_its_server_though_who_made_the_call_has_left() -> None:
+    queue = llm_queue()
+    for seq, run in enumerate("ab"):
+        made = call(seq, run=run, primitive=0)
+        made.same = "same"
+        queue.submit(made, 0.0)
+    (dispatch,) = sent(queue)
+    queue.withdraw("a", 0, 0.1)
+    full = Cause(EngineError("full", retryable=True), True, refused=Refusal("busy", 7.0))
+    hear(queue, failed(dispatch, cause=full), 1.0)
+    assert queue.instances.limit(0, "e").closed_until == 8.0
+    assert sent(queue, 1.0) == []
+    (dispatch,) = sent(queue, 8.0)
+    assert [(piece.work.run, failures(piece.work)) for piece in dispatch.slices] == [("b", 0)]

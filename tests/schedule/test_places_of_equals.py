@@ -27,6 +27,7 @@ def equal(seq: int, **given: object) -> Work:
     "equals-compared",
     "a heap compares works, where two entries have one place",
     edited(Work.__lt__, "return False", "raise TypeError"),
+    edited(EngineQueue._promote, "max(old.tries, first.tries) + 1", "first.tries"),
 )
 @pytest.mark.parametrize("policy", ["critical_path", "topology"])
 def test_a_leader_that_goes_leaves_its_place_to_an_equal_one(policy: str) -> None:

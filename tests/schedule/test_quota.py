@@ -12,7 +12,8 @@ import pytest
 
 from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
-from teola.schedule.overdue import ENOUGH, UNKNOWN_S, Late, Overdue
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
     MINUTE_S,
@@ -23,6 +24,7 @@ from teola.schedule.quota import (
     Quota,
     Refusal,
 )
+from tests.planted import catches, edited
 from tests.schedule.refusing import Refusing, Server
 
 BUSY, AWAY = Refusal("busy"), Refusal("away")
@@ -355,7 +357,7 @@ def test_a_call_that_gives_no_token_in_time_goes_elsewhere() -> None:
     world.run(until=UNKNOWN_S + 5)
     assert [i for _, i in world.ok] == [1] * 4
     assert world.aborted == [(UNKNOWN_S, 0)] * 2
-    assert world.queue.again.budgeted == 2
+    assert world.queue.again.budgeted == 1, "the second one is lost with its server"
 
 
 def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:
@@ -363,7 +365,56 @@ def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:
     world.comes(1000, every=0.2)
     world.run(until=400.0)
     assert len(world.ok) == 1000
-    assert world.calls[0] <= 0.5 * 300 + 12  # the first minute's, and then a few
+    assert world.calls[0] <= 0.5 * 25 + 25  # those of the first seconds, and then a few
+
+
+@catches(
+    "blind",
+    "where no time is known, others' first tokens say nothing",
+    edited(Overdue._blind_s, "self._blind_firsts < FEW", "True"),
+)
+@catches(
+    "ten-move",
+    "of what hangs at once only as many move as the budget of retries has room for",
+    edited(EngineQueue._late, "lost=quota.probing > 0", "lost=False"),
+)
+def test_all_that_hangs_at_once_moves_soon_though_no_time_is_known() -> None:
+    world = Refusing(Server(hangs=(0.0, 1e9)), Server(call_s=0.5))
+    world.comes(30)
+    world.run(until=2 * LEAST_S)
+    assert [i for _, i in world.ok] == [1] * 30
+    assert world.aborted == [(LEAST_S, 0)] * 15
+    assert world.queue.overdue is not None
+    assert world.queue.overdue.next_at() is None
+
+
+@catches(
+    "due-twice",
+    "who is due sooner is late at its first time as well",
+    edited(Overdue.next_at, " and sent.due == at", ""),
+)
+@catches(
+    "blind-to-size",
+    "a long prompt is as soon late as the short ones before it",
+    edited(Overdue._blind_s, " * max(1.0, tokens / self._most_tokens)", ""),
+)
+def test_who_is_sent_blind_is_late_by_the_slowest_of_the_others_and_by_size() -> None:
+    overdue = Overdue()
+    overdue.sent(("q", 0), 1, 0, None, 0.0, tokens=100)
+    overdue.sent(("q", 1), 1, 1, None, 0.0, tokens=300)
+    for k, took_s in ((2, 0.5), (3, 2.0), (4, 1.0)):
+        overdue.sent(("q", k), 0, k, None, 0.0, tokens=100)
+        assert overdue.next_at() == UNKNOWN_S
+        overdue.came(("q", k), took_s)
+    assert overdue.next_at() == FACTOR * 2.0
+    assert [late.key for late in overdue.late(FACTOR * 2.0)] == [("q", 0)]
+    overdue.left(("q", 0))
+    assert overdue.next_at() == FACTOR * 2.0 * 3
+    overdue.sent(("q", 5), 0, 5, None, 16.0, tokens=100)
+    overdue.came(("q", 5), 26.0)
+    assert overdue.late(FACTOR * 2.0 * 3) == []
+    assert overdue.next_at() == UNKNOWN_S, "another one took longer meanwhile"
+    assert [late.key for late in overdue.late(UNKNOWN_S)] == [("q", 1)]
 
 
 def test_who_hung_is_taken_back_when_it_answers() -> None:

@@ -261,6 +261,31 @@ def test_rows_that_give_no_token_go_elsewhere_once_the_others_are_back() -> None
     assert (again.instance, spans([again])) == (1, [(7, 8)])
 
 
+@catches(
+    "rows-unheard",
+    "nobody learns from rows how long a first token takes",
+    edited(RowSlices._began, "not one.prefilling", "False"),
+)
+@catches(
+    "rows-budgeted",
+    "of rows that hang only as many move as the budget of retries has room for",
+    edited(RowSlices._late, "lost=quota.probing > 0", "lost=False"),
+)
+def test_rows_that_hang_move_soon_once_others_have_begun() -> None:
+    bed = Bed()
+    bed.queue.rows.overdue = Overdue()
+    hung, going = bed.rows(48)
+    bed.queue.again.budgeted = 1000
+    limit = bed.queue.instances.limit(0, "llm")
+    limit.probing = 1  # it was late before
+    for now in (1.0, 2.0, 3.0):
+        lo, hi = spans([going])[0]
+        (going,) = bed.tell(ended(going, *range(lo, hi)), now)
+    assert bed.tell(Timer("llm"), 7.9) == []
+    bed.tell(Timer("llm"), 8.0)
+    assert bed.over(AbortRows) == [AbortRows("llm", 0, hung.batch, "rows", 0, 0)]
+
+
 def test_what_is_out_is_stopped_when_rows_are_cancelled_and_comes_for_nobody() -> None:
     bed = Bed()
     sent = bed.rows(30)

@@ -97,13 +97,15 @@ class Hearer:
 
     def item(self, item: Any) -> None:
         """It has written an item of its list."""
+        if self.query.run.state is not None:
+            return
         k, self.items = self.items, self.items + 1
         if is_heard(self.query, self.head):
             self.sent |= self.live.wrote(self.query, self.head, self._sent, k, item)
 
     def token(self, text: str) -> None:
         """A piece of its text."""
-        if not self.shown:
+        if not self.shown or self.query.run.state is not None:
             return
         if self._field is not None:
             text = self._field.feed(text)
@@ -133,9 +135,9 @@ class Lives(NamedTuple):
 
 
 class LiveCall:
-    """A try of the call that primitive `head` leads, with all who hear it. shared: others may join,
-    so what has come is kept. started: its first token has come. characters, usage: that came, when
-    it is over."""
+    """A try of the call that primitive `head` leads, with all who hear it. is_shared: others may
+    join, so what has come is kept. started: its first token has come. characters, usage: that came,
+    when it is over."""
 
     __slots__ = (
         "_command",
@@ -147,11 +149,11 @@ class LiveCall:
         "_query",
         "_reason",
         "_results",
-        "_shared",
         "_text",
         "cached",
         "characters",
         "generated",
+        "is_shared",
         "started",
         "usage",
     )
@@ -161,7 +163,7 @@ class LiveCall:
     ) -> None:
         self._command, self._query, self._head, self._live = command, query, head, live
         self._hearers: list[Hearer] = []
-        self._shared, self._end, self._reason = shared, "", ""
+        self.is_shared, self._end, self._reason = shared, "", ""
         self._text: list[str] = []
         self._items: list[Any] = []
         self._results: list[tuple[int, Mapping[str, Any]]] = []
@@ -175,7 +177,7 @@ class LiveCall:
     @property
     def sent(self) -> bool:
         """Something of it has been passed on, so there can be no further try."""
-        return any(hearer.sent for hearer in self._hearers)
+        return any(one.sent for one in self._hearers if one.query.run.state is None)
 
     @property
     def answer(self) -> tuple[str, str]:
@@ -222,8 +224,8 @@ class LiveCall:
         decode = members[0].params
         assert isinstance(decode, DecodeParams)
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
-        token = self._token if self._shared or own.shown else None
-        item = self._item if self._shared or is_heard(query, head) else None
+        token = self._token if self.is_shared or own.shown else None
+        item = self._item if self.is_shared or is_heard(query, head) else None
         again = self._is_first_try and not own.shown and retries_empty(host.engine)
         listener = Listener(
             self._first,
@@ -255,19 +257,19 @@ class LiveCall:
             hearer.first()
 
     def _deliver(self, k: int, result: Mapping[str, Any]) -> None:
-        if self._shared:
+        if self.is_shared:
             self._results.append((k, result))
         for hearer in self._hearers:
             hearer.deliver(k, result)
 
     def _item(self, item: Any) -> None:
-        if self._shared:
+        if self.is_shared:
             self._items.append(item)
         for hearer in self._hearers:
             hearer.item(item)
 
     def _token(self, text: str) -> None:
-        if self._shared:
+        if self.is_shared:
             self._text.append(text)
         for hearer in self._hearers:
             hearer.token(text)

@@ -195,6 +195,7 @@ class Controls:
         driver, plan = self._driver, query.plan
         if end:
             query.ends[head] = end
+        query.finishes[head] = end if end in ("length", "refusal") else "stop"
         driver.settle(query, head, {"sequence": True}, now)
         members = plan.members[head]
 

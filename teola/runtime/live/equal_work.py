@@ -25,6 +25,10 @@ DIGEST_S, CHARACTER_S = 6e-6, 2e-9
 """What a digest takes, and for each character of what it is made of."""
 MOST_SHARE: Final = 0.01
 """Of the time of a work that its digest may take."""
+MOST_CHARACTERS: Final = 1_000_000
+"""Of what a digest is made, where no time is known."""
+KEPT_ENDS: Final = ("", "length")
+"""How calls have ended (see Trace.ends) whose answers are kept."""
 ATOMS: Final = (int, float, bool, type(None))
 
 
@@ -59,16 +63,15 @@ class EqualWork:
             pieces: Iterator[str | None] = _prompt_pieces(query, i)
         else:
             pieces = _pieces(query.store.resolve(i))
+        most = (MOST_SHARE * seconds - DIGEST_S) / CHARACTER_S if seconds else MOST_CHARACTERS
+        told, characters = [query.context.tenant, scope], 0
         try:
-            told = [query.context.tenant, scope, *pieces]
+            for piece in pieces:
+                if piece is None or (characters := characters + len(piece)) > most:
+                    return None
+                told.append(piece)
         except OutputError:  # no text: whoever reads it says so
             return None
-        if None in told:
-            return None
-        if seconds:
-            takes = DIGEST_S + CHARACTER_S * sum(map(len, cast("list[str]", told)))
-            if takes > MOST_SHARE * seconds:
-                return None
         # how Python writes a list of texts says where each of them ends
         data = repr(told).encode("utf-8", "surrogatepass")
         return blake2b(data, digest_size=16, key=fixed).digest()
@@ -80,7 +83,10 @@ class EqualWork:
         return None if query.terms.answers is None else query.terms.answers.find(same, now)
 
     def keep(self, query: LiveQuery, same: bytes, text: str, end: str, now: float) -> None:
-        """A call has ended well."""
+        """A call has ended well. An empty answer is not kept, nor a refusal: whoever asks again is
+        to have another chance."""
+        if end not in KEPT_ENDS:
+            return
         answer = KeptAnswer(text, end)
         if query.terms.shares_s:
             self.shared.keep(same, answer, now + query.terms.shares_s)

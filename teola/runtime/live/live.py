@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -65,12 +67,14 @@ from teola.schedule.events import (
     DeadlineMoved,
     DeadlineReached,
     Dispatch,
+    Failed,
     Finish,
     InstanceDraining,
     InstanceWaits,
     Joined,
     Measure,
     Outcome,
+    Parted,
     QueueEvent,
     RowsOver,
     SetTimer,
@@ -475,9 +479,17 @@ class Live(Driver[LiveQuery]):
             one, i = self.queries.get(follower.run), follower.primitive
             if one is not None and not isinstance(result, Exception):
                 mine = own_copy(result)
-                told = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
-                outcome = outcome or told
+                own = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
+                if isinstance(own, Cause):
+                    self._fails_alone(one, i, own, now)
+                else:
+                    outcome = outcome or own
         return outcome
+
+    def _fails_alone(self, query: LiveQuery, i: int, cause: Cause, now: float) -> None:
+        """What several have is too much, or no output, for one of them."""
+        self.tell(query.id, Failed(i, cause), now)
+        self.wake()
 
     def joined(self, command: Joined, now: float) -> None:
         query, i = self.queries.get(command.run), command.primitive
@@ -494,7 +506,10 @@ class Live(Driver[LiveQuery]):
             for work, lo, hi, result in landed:
                 if (work.run, work.primitive) == command.leader:
                     mine = own_copy(result)
-                    outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
+                    own = outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
+                    if isinstance(own, Cause):
+                        self._fails_alone(query, i, own, now)
+                        return
 
     def _caller(self, command: Dispatch) -> Caller | None:
         """On whose behalf a batch of one piece runs. One of several runs on nobody's alone."""
@@ -519,7 +534,8 @@ class Live(Driver[LiveQuery]):
             query.watch(i, hi - lo, "started")
         key = f"{work.run}/{p.id}/{lo}"
         keep = query.plan.keepable[i] if keeps else NOTHING
-        return Request(p.op, p.params, inputs, query.context, key, keep)
+        context = query.context if work.same is None else _for_all(query.context)
+        return Request(p.op, p.params, inputs, context, key, keep)
 
     def _measure(self, run: str, i: int) -> int | Size | None:
         query = self.queries[run]
@@ -556,6 +572,16 @@ class Live(Driver[LiveQuery]):
         whole_prompt(query, i)  # what it reads may be gone when it is wanted
         call = self.paying.billed(query, i, size)
         return call is None or self.billing.admitted(call)
+
+    def passes_on(self, then: Callable[[], None]) -> bool:
+        try:
+            if asyncio.get_running_loop() is self.loop:
+                return False
+        except RuntimeError:  # no loop runs here
+            pass
+        with suppress(RuntimeError):  # its loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(then)
+        return True
 
     def sized(self, event: Sized) -> None:
         self._inbox.append(event)
@@ -635,28 +661,34 @@ class Live(Driver[LiveQuery]):
         query.watch(i, work.total, "started")
         key, same = (work.run, i), work.same
         generated = LiveCall(command, query, i, self._lives, shared=same is not None)
-        if same is not None:
-            self._joinable[key] = generated
-            for follower in self.core.queues[command.engine].followers.of(work):
-                if (other := self.queries.get(follower.run)) is not None:
-                    self.billing.dropped(follower.run, follower.primitive)
-                    generated.join(other, follower.primitive, self._at_once)
         outcome: Outcome = {}
         made: Reservation | None = None
         try:
             most = None
             if query.run.asker.budget is not None and work.spec.members:
-                made = self.paying.begins(query, i)
+                made = self.paying.begins(query, i, generated, place)
                 most = made.answer_tokens
+                if same is not None and most < _asks_for(query, i):
+                    same = None  # nobody else is answered with what this budget cuts off
+                    generated.is_shared = False
+                    self.post(Parted(command.engine, *key))
+            if same is not None:
+                self._joinable[key] = generated
+                for follower in self.core.queues[command.engine].followers.of(work):
+                    if (other := self.queries.get(follower.run)) is not None:
+                        self.billing.dropped(follower.run, follower.primitive)
+                        generated.join(other, follower.primitive, self._at_once)
             reads = self.reads(query, i) if host.looks_ahead else ()
             call = call_of(query, i, host.instance, work.priority, reads, most)
+            if same is not None:
+                call = replace(call, context=_for_all(call.context))
             if (kept := query.store.kept) is not None:
                 kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
                     self.paying.settled(query, i, generated, place, made)
-                    if isinstance(same, bytes) and (most is None or most >= _asks_for(query, i)):
+                    if isinstance(same, bytes):
                         self.equal.keep(query, same, *generated.answer, self.loop.time())
                 else:
                     outcome = await self.sequences.prefill(host, query, i, call)
@@ -681,6 +713,12 @@ class Live(Driver[LiveQuery]):
         run, i, batch = work.run, work.primitive, sent.batch
         self._tasks.pop((run, i, batch), None)
         self.post(CallEnded(sent.engine, batch, run, i, outcome, *told))
+
+
+def _for_all(context: QueryContext) -> QueryContext:
+    """Context of work that is done for several queries. It has no deadline: each query leaves the
+    work when its own one comes, and the last to leave stops it."""
+    return replace(context, deadline=inf)
 
 
 def _asks_for(query: LiveQuery, i: int) -> int:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from math import ceil
-from typing import cast
+from typing import NamedTuple, cast
 
 from teola.engine import Usage
 from teola.graph import DecodeParams
 from teola.policies.ledger import Reservation
-from teola.policies.work import Size
+from teola.policies.work import Size, WorkKey
 from teola.price import FREE, Price
 from teola.runtime.billing import Billed, Billing
 from teola.runtime.hosts.local import LocalHost
@@ -25,12 +25,22 @@ from teola.runtime.values import CHARACTERS_PER_TOKEN
 Hosts = Mapping[tuple[str, int], LocalHost]
 
 
+class Try(NamedTuple):
+    """One try of a call: on which instance, and what was reserved for it."""
+
+    called: LiveCall
+    place: tuple[str, int]
+    made: Reservation
+
+
 class Paying:
     """See the module. prices: by model, or by engine where its model has no name."""
 
     def __init__(self, hosts: Hosts, billing: Billing) -> None:
         self._hosts, self._billing = hosts, billing
         self.prices: Mapping[str, Price] = {}
+        self._tries: dict[WorkKey, Try] = {}
+        """Under way, of calls that are paid from a budget."""
 
     def price(self, engine: str, instance: int) -> Price | None:
         """Of the model of an instance; None: nobody knows it."""
@@ -41,7 +51,8 @@ class Paying:
         return self.prices.get(model or engine, self.prices.get(engine))
 
     def dearest(self, engine: str) -> Price | None:
-        """Of the instances of an engine; None where one's is not known."""
+        """The most that each kind of tokens costs at an instance of an engine, so that no instance
+        costs more, whatever a call is made of; None where one's price is not known."""
         if not self.prices:
             return None
         found: Price | None = None
@@ -50,8 +61,11 @@ class Paying:
             price = self.price(engine, instance)
             if price is None:
                 return None
-            if found is None or (price.answer, price.prompt) > (found.answer, found.prompt):
-                found = price
+            prompt = max(price.prompt, price.cached or 0.0)
+            if found is None:
+                found = Price(prompt, price.answer)
+            else:
+                found = Price(max(found.prompt, prompt), max(found.answer, price.answer))
             instance += 1
         return found
 
@@ -69,12 +83,26 @@ class Paying:
         exact = measured is not None
         return Billed((query.id, i), spec, size, ledger, price, tokens, exact, decode, kept)
 
-    def begins(self, query: LiveQuery, i: int) -> Reservation:
+    def begins(
+        self, query: LiveQuery, i: int, called: LiveCall, place: tuple[str, int]
+    ) -> Reservation:
         """A try of the call that primitive `i` leads begins: what it may take. Raises BudgetSpent
         where a further one has no room."""
+        key = query.id, i
+        if (earlier := self._tries.get(key)) is not None:  # given up, and not yet stopped
+            self.failed(query, i, *earlier, asyncio.CancelledError())
         call = self.billed(query, i, Size(0))
         assert call is not None
-        return self._billing.begins(call)
+        made = self._billing.begins(call)
+        self._tries[key] = Try(called, place, made)
+        return made
+
+    def _is_over(self, query: LiveQuery, i: int, made: Reservation) -> bool:
+        """A try ends; whether it has been paid for before, as the next one began."""
+        current = self._tries.get((query.id, i))
+        if current is not None and current.made is made:
+            del self._tries[query.id, i]
+        return made.closed
 
     def recalled(self, query: LiveQuery, i: int) -> None:
         """What primitive `i` gave is known from an earlier run of its query, which paid for it."""
@@ -95,6 +123,8 @@ class Paying:
         made: Reservation | None,
     ) -> None:
         """A call has ended well. made: what was reserved for it."""
+        if made is not None and self._is_over(query, i, made):
+            return
         usage, price = called.usage, self.price(*place)
         if made is not None:
             if usage.prompt_tokens and i not in query.tokens:
@@ -113,6 +143,8 @@ class Paying:
         error: BaseException,
     ) -> None:
         """A try has failed, or was given up."""
+        if made is not None and self._is_over(query, i, made):
+            return
         usage, price = Usage(), self.price(*place)
         aborted = isinstance(error, asyncio.CancelledError)
         if called.started or (aborted and made is not None):

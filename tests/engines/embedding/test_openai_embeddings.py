@@ -30,7 +30,7 @@ from teola_engines.embedding.openai_embeddings import MOST_TOKENS, read
 from teola_engines.openai.connection import Connection
 from teola_engines.openai.wire import BadRequest
 from tests.fake_embeddings import FakeEmbeddings, as_base64, vector_of
-from tests.fake_openai import Fail, Hang
+from tests.fake_openai import Fail, Hang, Seen
 from tests.planted import catches, edited
 
 SECRET = "the launch code"
@@ -182,6 +182,46 @@ async def test_a_text_that_is_too_long_fails_its_request_only() -> None:
             assert "longer than model 'fake-embedding'" in str(bad)
             assert "smaller chunk_size" in str(bad)
             assert not bad.retryable
+
+
+class Particular(FakeEmbeddings):
+    """Refuses requests that hold a bad text, and quotes it; `broken`: each, with what came last."""
+
+    broken = False
+
+    def refusal(self, seen: Seen) -> Fail | None:
+        texts = seen.body.get("input", [])
+        if self.broken:
+            return Fail(500, f"cannot embed {texts[-1]!r}")
+        bad = next((text for text in texts if text.startswith("bad")), None)
+        return Fail(400, f"cannot embed {bad!r}") if bad else super().refusal(seen)
+
+
+@catches(
+    "bad-for-all",
+    "a text that a server does not take fails those of all others",
+    edited(OpenAIEmbeddings.execute, "(BadRequest, TooLong)", "TooLong"),
+)
+@catches(
+    "quoted-to-all",
+    "what a server says of one tenant's text is told to another",
+    edited(OpenAIEmbeddings.execute, 'error.said = ""', "pass"),
+)
+async def test_a_text_that_is_refused_is_its_own_tenant_s_alone() -> None:
+    mine, other = QueryContext("q"), QueryContext("o", tenant="other")
+    with Particular() as server:
+        async with started(server) as engine:
+            good, bad = await engine.execute(
+                [a_request("fine", context=mine), a_request("bad one", context=other)]
+            )
+            assert not isinstance(good, Exception)
+            assert isinstance(bad, BadRequest)
+            assert bad.said == "cannot embed 'bad one'"
+            server.broken = True
+            both = await engine.execute(
+                [a_request("x", context=mine), a_request("secret", context=other)]
+            )
+            assert [one.said for one in both if isinstance(one, EngineError)] == ["", ""]
 
 
 async def test_nobody_is_asked_for_queries_that_have_ended() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 
 from teola import App, EngineConfig, Generate, Runtime
@@ -10,7 +15,8 @@ from teola_engines.llm import OpenAIServer
 from teola_engines.openai.error_fields import MOST_SAID, sentence
 from teola_engines.openai.wire import UnknownField
 from tests.engines.llm.openai_calls import a_call, answer, started
-from tests.fake_openai import Fail, FakeOpenAI, Says
+from tests.fake_openai import Fail, FakeOpenAI, Says, Seen
+from tests.planted import catches, edited
 
 KEY = "sk-proj-0123456789abcdef"
 EMPTY = Says([{"content": ""}])
@@ -25,6 +31,7 @@ NO_TEMPERATURE = Fail(
     "Unsupported value: 'temperature' does not support 0.0 with this model.",
     code="unsupported_value",
 )
+NO_SCHEMA = Fail(400, "This server does not support response_format.", code="unsupported")
 
 
 async def test_fields_are_added_replaced_and_left_out() -> None:
@@ -45,6 +52,42 @@ async def test_what_a_server_calls_the_longest_answer_is_found_out_once() -> Non
             await answer(engine, a_call(max_tokens=9))
     names = [name for seen in server.calls for name in seen.body if name.startswith("max_")]
     assert names == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
+
+
+class TakesNot(FakeOpenAI):
+    """A server that does not take requests with a certain field."""
+
+    def __init__(self, field: str, fail: Fail) -> None:
+        super().__init__(vllm=False)
+        self.field, self.fail = field, fail
+
+    def refusal(self, seen: Seen) -> Fail | None:
+        return self.fail if self.field in seen.body else super().refusal(seen)
+
+
+@pytest.mark.parametrize(
+    ("served", "options", "call"),
+    [
+        (partial(TakesNot, "max_tokens", UNSUPPORTED), {}, {"max_tokens": 9}),
+        (partial(TakesNot, "response_format", NO_SCHEMA), {}, {"schema": '{"type": "object"}'}),
+        (partial(FakeOpenAI, vllm=False, chat_template=False), {"api": "auto"}, {}),
+    ],
+    ids=["limit", "schema", "chat"],
+)
+@catches(
+    "first-refusal-alone",
+    "of calls in flight together only the first that is refused is asked anew",
+    edited(OpenAIServer._renames, "(None, other)", "(None,)"),
+    edited(OpenAIServer.generate, "or not held", "or schema in self._schemas"),
+    edited(OpenAIServer._give_up_chat, '"messages" not in body', "not self._chats"),
+)
+async def test_calls_that_are_refused_together_are_all_asked_anew(
+    served: Callable[[], FakeOpenAI], options: dict[str, Any], call: dict[str, Any]
+) -> None:
+    with served() as server:
+        async with started(server, **options) as engine:
+            await asyncio.gather(*[answer(engine, a_call(**call)) for _ in range(3)])
+    assert len(server.calls) == 6
 
 
 async def test_a_field_that_changes_answers_is_not_left_out_in_silence() -> None:

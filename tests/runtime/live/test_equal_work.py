@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from teola import App, Each, Embedding, Generate, Runtime
 from teola.engine import Call, Delta, EngineResult, Request, Usage
-from teola.errors import EngineError, QueryCancelled, QueryFailed
+from teola.errors import DeadlineExceeded, EngineError, QueryCancelled, QueryFailed
 from teola.query.result import Result
-from teola.runtime.live.call import LiveCall
+from teola.runtime.live.call import Hearer, LiveCall
 from teola.runtime.live.equal_work import EqualWork
 from teola.runtime.live.kept_answers import KeptAnswer, KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import DeadlineReached, Dispatch
 from teola.testing.hash_engines import HashEmbedder, HashModel, vector
 from tests.planted import catches, edited
 
@@ -151,8 +154,7 @@ def test_streams_join_in_the_middle_and_outlive_who_made_the_call() -> None:
             one = asyncio.ensure_future(heard(first))
             await model.begun.wait()
             two = asyncio.ensure_future(heard(second))
-            while not second:
-                await asyncio.sleep(0)
+            await turns(40)
             one.cancel()
             await asyncio.gather(one, return_exceptions=True)
             model.gate.set()
@@ -165,6 +167,33 @@ def test_streams_join_in_the_middle_and_outlive_who_made_the_call() -> None:
     assert result is not None
     assert (result.answer, result.usage.calls, result.usage.shared) == ("one two three", 0, 1)
     assert (len(model.calls), model.aborted) == (1, 0)
+
+
+@catches(
+    "leaders-deadline",
+    "the deadline of the query that made a call ends it for all",
+    edited(Live._call, "replace(call, context=_for_all(call.context))", "call"),
+)
+def test_who_has_time_left_is_answered_though_the_deadline_of_another_has_come() -> None:
+    model = Slow(open=False)
+    with Runtime({"llm": lambda: model}) as runtime:
+        asked = app(runtime, shares_answers=True)
+
+        async def run() -> tuple[object, Result]:
+            one = asyncio.ensure_future(asked.arun(question="why?", deadline_s=100.0))
+            await model.begun.wait()
+            (first,) = runtime.live.queries
+            two = asyncio.ensure_future(asked.arun(question="why?", deadline_s=600.0))
+            await turns(20)
+            runtime.live._late(first, DeadlineReached())
+            (ended,) = await asyncio.gather(one, return_exceptions=True)
+            model.gate.set()
+            return ended, await two
+
+        first, second = runtime.start(run()).result()
+    assert isinstance(first, DeadlineExceeded)
+    assert (second.answer, len(model.calls)) == ("one two three", 1)
+    assert model.calls[0].context.deadline == inf, "engines end calls whose deadline has come"
 
 
 @catches(
@@ -212,6 +241,7 @@ class Counts(HashEmbedder):
 
     async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await self.gate.wait()
+        assert all(request.context.deadline == inf for request in requests)
         self.texts += sum(len(request.inputs["texts"]) for request in requests)
         return [{"vectors": [vector(text) for text in r.inputs["texts"]]} for r in requests]
 
@@ -248,6 +278,36 @@ def test_equal_texts_are_embedded_once_whoever_asks() -> None:
     assert engine.texts == 3
 
 
+@catches(
+    "too-large-for-one",
+    "a follower has what it may not hold",
+    edited(Live._outcome_for_all, "self._fails_alone(one, i, own, now)", "pass"),
+)
+def test_what_is_too_much_for_one_fails_that_one_alone() -> None:
+    engine = Counts(max_batch=1)
+    with Runtime({"embedding": lambda: engine}) as runtime:
+        embeds = App(
+            "embed",
+            Embedding(),
+            inputs={"texts": "texts"},
+            outputs={"vectors": "vectors"},
+            runtime=runtime,
+        )
+
+        async def run() -> list[Result | BaseException]:
+            going = [asyncio.ensure_future(embeds.arun(texts=["why?"])) for _ in range(3)]
+            await turns(30)
+            list(runtime.live.queries.values())[1].tally.bytes = -1
+            engine.gate.set()
+            return await asyncio.gather(*going, return_exceptions=True)
+
+        first, second, third = runtime.start(run()).result()
+    assert isinstance(first, Result)
+    assert isinstance(second, QueryFailed)
+    assert isinstance(third, Result)
+    assert engine.texts == 1
+
+
 class Gated(HashModel):
     """Each call waits for its own gate, and ends in the turn of the loop that opens it."""
 
@@ -265,6 +325,69 @@ class Gated(HashModel):
 async def turns(number: int) -> None:
     for _ in range(number):
         await asyncio.sleep(0)
+
+
+@catches(
+    "speaks-to-the-gone",
+    "a part that was stopped hears what is written for others",
+    edited(Hearer.token, " or self.query.run.state is not None", ""),
+)
+@catches(
+    "no-further-try",
+    "what was told to a query that has left forbids a further try for the others",
+    edited(LiveCall.sent.fget, "if one.query.run.state is None", ""),
+)
+def test_a_query_that_has_left_hears_nothing_more() -> None:
+    model = Slow(open=False)
+    with Runtime({"llm": lambda: model}) as runtime:
+        asked = app(runtime)
+
+        async def run() -> tuple[list[str], bool, bool]:
+            heard = list[str]()
+
+            async def hears() -> None:
+                async for event in asked.astream(question="why?"):
+                    if isinstance(event, Token):
+                        heard.append(event.text)
+
+            going = asyncio.ensure_future(hears())
+            await model.begun.wait()
+            (query,) = runtime.live.queries.values()
+            (head,) = (i for i, members in enumerate(query.plan.members) if members)
+            lives = runtime.live._lives._replace(post=lambda event: None)
+            call = LiveCall(Dispatch("llm", 0, 9, ()), query, head, lives)
+            call.join(query, head, lives)
+            (hearer,) = call._hearers
+            hearer.query = SimpleNamespace(run=query.run, tell=heard.append)  # type: ignore
+            hearer.token("now ")
+            sent = call.sent
+            hearer.query = SimpleNamespace(  # type: ignore
+                run=SimpleNamespace(state="stopped"), tell=heard.append
+            )
+            hearer.token("later ")
+            going.cancel()
+            await asyncio.gather(going, return_exceptions=True)
+            return heard, sent, call.sent
+
+        heard, before, after = runtime.start(run()).result()
+    assert "now " in heard
+    assert "later " not in heard
+    assert (before, after) == (True, False)
+
+
+@catches(
+    "kept-empty",
+    "an empty answer is everybody's for ten minutes",
+    edited(EqualWork.keep, "end not in KEPT_ENDS", "False"),
+)
+def test_an_answer_that_is_empty_or_refused_is_not_kept() -> None:
+    equal, kept = EqualWork(), KeptAnswers()
+    query: Any = SimpleNamespace(terms=SimpleNamespace(shares_s=0.0, answers=kept))
+    for end in ("", "length", "empty", "refusal"):
+        equal.keep(query, end.encode(), "text", end, 0.0)
+    assert [kept.find(end, 0.0) is not None for end in (b"", b"length", b"empty", b"refusal")] == [
+        True, True, False, False,
+    ]  # fmt: skip
 
 
 @catches(
