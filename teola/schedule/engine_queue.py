@@ -716,8 +716,8 @@ class EngineQueue:
         self.instances.send(i, batch, items, entries, found)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
-            tokens = [each for slice in slices for each in _tokens(*slice)]
-            quota.sent(tokens, now, together=not continuous)
+            drawn = [each for slice in slices for each in _tokens(*slice)]
+            quota.sent(drawn, now, together=not continuous)
         news = self.rows.news(i, slices) if rows else slices
         if self.placing.follows and news:
             self.placing.dispatched(i, news, now)

@@ -34,12 +34,12 @@ class Pieces:
 @catches(
     "cached-of-the-last",
     "of cached tokens only those of the last piece count",
-    edited(foreign_model._sum, "one.cached_tokens + other.cached_tokens", "other.cached_tokens"),
+    edited(foreign_model._sum, "total.cached_tokens + other.cached_tokens", "other.cached_tokens"),
 )
 @catches(
     "counts-of-the-first",
     "of counts only those of the first piece count",
-    edited(foreign_model._sum, "if one is None:\n        return other", "return one or other"),
+    edited(foreign_model._sum, "if total is None:\n        return other", "return total or other"),
 )
 async def test_counts_of_all_pieces_add_up() -> None:
     usages = [Usage(10, 1, 4), Usage(0, 2, 3), Usage(5, 4, 0)]

@@ -158,7 +158,7 @@ def test_it_says_what_it_cannot_tell(ask: Any) -> None:
 @catches(
     "foreign-numbers",
     "an answer has a number that the database never gave",
-    edited("teola_apps.asking_sql.answering:foreign_numbers", "not any(", "any("),
+    edited("teola_apps.asking_sql.answering:foreign_numbers", "not _is_among(", "_is_among("),
 )
 def test_a_number_that_is_not_in_the_rows_gives_way_to_the_rows(ask: Any) -> None:
     result, _ = ask({**both(block(DEEPEST)), "answer": "The deepest has 7.25 m."})

@@ -162,7 +162,7 @@ def test_lessons_are_frozen() -> None:
 @catches(
     "pool-untaught",
     "instances of a pool stay without times",
-    edited(EngineTimes.over, "one if one.timed else self.over(one)", "one"),
+    edited(EngineTimes.over, "instance if instance.timed else self.over(instance)", "instance"),
 )
 def test_instances_of_a_pool_take_the_times_that_they_have_not_themselves() -> None:
     own = EngineProfile(step=StepTime(base_s=9.0))

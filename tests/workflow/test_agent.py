@@ -136,7 +136,7 @@ def test_it_calls_tools_until_it_answers(mode: str) -> None:
 @catches(
     "thought-lost",
     "a model does not see what it wrote beside its calls",
-    edited(Acting.ended, "self.entries.append(thought(said))", "pass"),
+    edited(Acting.ended, "self.entries.append(thought(text))", "pass"),
 )
 def test_what_it_writes_beside_its_calls_is_kept() -> None:
     first = {"tool": "search", "args": {"query": "x"}}

@@ -42,7 +42,7 @@ def asked(model: Writes, agent: Agent, tools: dict[str, Any] | None = None, **mo
 @catches(
     "all-tools",
     "an agent is told of tools that it may not use",
-    edited(ToolServer._offered, "one.name not in self.only", "False"),
+    edited(ToolServer._offered, "spec.name not in self.only", "False"),
 )
 def test_tools_of_a_server_are_an_agents_own() -> None:
     model = Writes(calls(("echo", {"text": "hello"})), answer("done"))

@@ -119,7 +119,7 @@ def merged(prompt: str) -> int:
 @catches(
     "merges-as-if-alone",
     "the rest of a merging prompt is taken for nothing",
-    edited(Generate._fitting, "block.window - asked - answer", "block.window"),
+    edited(Generate._fitting, "block.window - prompt_tokens - answer", "block.window"),
 )
 @pytest.mark.parametrize("window", [520, 560, 600])
 def test_a_tree_merges_as_many_answers_as_fit_the_window(window: int) -> None:

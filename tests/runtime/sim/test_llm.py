@@ -112,7 +112,7 @@ def test_a_second_turn_finds_the_first_ones_prompt_and_answer() -> None:
 @catches(
     "held-for-ever",
     "a prefix that nobody reads is not released",
-    edited(Stepper.release, "self.server.release(id, self.sim.now)", "pass"),
+    edited(Stepper.release, "server.release(id, self.sim.now)", "pass"),
 )
 def test_a_prefix_is_held_until_its_reader_is_done() -> None:
     """The prefix takes 10 s; while it is held, the other query cannot have its blocks."""
