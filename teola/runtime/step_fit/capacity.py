@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 import numpy
@@ -35,9 +36,8 @@ def learned(run: RecordedRun, count: int) -> tuple[RecordedRun, StepTime]:
     time = fitted(run, count)
     if run.kv_blocks is not None:
         return run, time
-    times = _crowded(run, count)
     for _ in range(TURNS):
-        before, blocks = run.kv_blocks, _blocks(run, time, count, times)
+        before, blocks = run.kv_blocks, _blocks(run, time, count)
         run = replace(run, kv_blocks=blocks)
         if blocks is None:
             return run, fitted(run, count) if before is not None else time
@@ -47,29 +47,13 @@ def learned(run: RecordedRun, count: int) -> tuple[RecordedRun, StepTime]:
     return run, time
 
 
-def _crowded(run: RecordedRun, count: int) -> Times:
-    """Times at which one of the first `count` requests waited for its first token. Until the last
-    of them had it, no other one ran."""
-    known = run.requests[:count]
-    times = numpy.linspace(0.0, max(one.first for one in known), LOOKS, endpoint=False)
-    waited = _between(known, times, lambda one: one.queued, lambda one: one.first)
-    return times[waited > 0]
-
-
-def _blocks(run: RecordedRun, time: StepTime, count: int, times: Times) -> int | None:
-    """With so much memory as many run at once as did, on average at these times; None: with
-    any."""
-    if not len(times):
-        return None
-
-    def ran(requests: Sequence[RecordedRequest]) -> float:
-        known = requests[:count]
-        return float(_between(known, times, lambda one: one.first, lambda one: one.last).mean())
+def _blocks(run: RecordedRun, time: StepTime, count: int) -> int | None:
+    """With so much memory as many run at once as did; None: with any."""
 
     def would_run(blocks: int | None) -> float:
-        return ran(replay(replace(run, kv_blocks=blocks), time).answered)
+        return _ran(replay(replace(run, kv_blocks=blocks), time).answered[:count])
 
-    wanted = ran(run.requests)
+    wanted = _ran(run.requests[:count])
     if wanted >= FEWER * would_run(None):
         return None
     low, high = run.largest, 2 * (run.kv_blocks or run.largest)
@@ -82,6 +66,17 @@ def _blocks(run: RecordedRun, time: StepTime, count: int, times: Times) -> int |
         else:
             high = middle
     return high
+
+
+def _ran(requests: Sequence[RecordedRequest]) -> float:
+    """How many generated at once, on average, while another one of them waited for its first token;
+    infinite if none ever did. Until the last of them has its first token, no later one runs."""
+    times = numpy.linspace(0.0, max(one.first for one in requests), LOOKS, endpoint=False)
+    waited = _between(requests, times, lambda one: one.queued, lambda one: one.first)
+    times = times[waited > 0]
+    if not len(times):
+        return inf
+    return float(_between(requests, times, lambda one: one.first, lambda one: one.last).mean())
 
 
 def _between(
