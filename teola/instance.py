@@ -1,5 +1,7 @@
 """The sans-I/O model of an LLM's instance: what it works on next, never how long or with what.
 
+Long because a step, its memory and its queue decide about one another.
+
 `StepServer` does continuous batching with chunked prefill over a BlockCache. A step decodes one
 token of every sequence that has its prompt, and computes as many prompt tokens as the budget allows
 of those that have not; a prefill thus stretches the decodings beside it. The simulator drives it

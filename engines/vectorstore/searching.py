@@ -1,5 +1,7 @@
 """Nearest neighbours: one statement for all vectors that share a scope and a top_k.
 
+Long because exact, indexed and hybrid searches are one transaction each, told side by side.
+
 Small collections are searched exactly: every distance is computed. A collection with an HNSW
 index of its own (indexing.py) is searched through it, iteratively: the index is scanned on, in
 strict order, until enough rows pass the filters. Where it gives fewer than asked for, because few

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import TimeoutError as Late
+from concurrent.futures import TimeoutError as NotInTime
 
 from teola.errors import TeolaError
 from teola.runtime.runtime import Runtime
@@ -39,7 +39,10 @@ class ModelWindows:
         runtime = self._runtime
         try:
             runtime.start(runtime.ensure([name])).result(self._spent.left_s())
-        except (TeolaError, Late):  # what is asked will wait for it, and tell why it is not there
+        except (
+            TeolaError,
+            NotInTime,
+        ):  # what is asked will wait for it, and tell why it is not there
             return None
         window = runtime.spec(name).window
         return ModelWindow(window, runtime.host(name).count_tokens) if window else None

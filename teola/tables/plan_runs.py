@@ -26,7 +26,7 @@ from teola.tables.model_identity import ModelIdentity, identity_of, opened_runti
 from teola.tables.model_windows import ModelWindows
 from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
-from teola.tables.question_run import AskRows, Progress
+from teola.tables.question_run import AskRows, AskProgress
 from teola.tables.report import report_of
 from teola.tables.row_asking import CallAsker
 from teola.tables.run_limits import RunLimits, Spent, Stopped
@@ -52,7 +52,7 @@ class RunOptions:
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
     priority: RowPriority = "rows"
-    progress: Progress | None = None
+    progress: AskProgress | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
 

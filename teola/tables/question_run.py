@@ -36,7 +36,7 @@ WRITTEN_S: Final = 0.5
 READ: Final = 2048
 """Rows that are read at a time."""
 
-Progress = Callable[[CallStage, int, int, int], None]
+AskProgress = Callable[[CallStage, int, int, int], None]
 """Is told a stage as it goes on: rows to ask, those that ended, and the failed ones."""
 
 
@@ -71,7 +71,7 @@ class QuestionRun:
         stage: CallStage,
         todo: int,
         allowed: Callable[[], int],
-        progress: Progress | None,
+        progress: AskProgress | None,
     ) -> None:
         self.con, self.answers, self.ask_rows, self.spent = con, answers, ask_rows, spent
         self.call, self.operator, self.stage, self.todo = call, operator, stage, todo

@@ -21,7 +21,7 @@ from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import ColumnOrder, Orders
 from teola.tables.plan_steps import ROW, AskCall
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
-from teola.tables.question_run import AskRows, Progress, QuestionRun
+from teola.tables.question_run import AskRows, AskProgress, QuestionRun
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.value_cutting import ModelWindow, cut_values
 
@@ -69,7 +69,7 @@ class CallAsker:
     spent: Spent
     passes: frozenset[str]
     model_of: Callable[[LlmCall], str]
-    progress: Progress | None = None
+    progress: AskProgress | None = None
     tenant: str = ""
     sample: str = ""
     window_of: WindowOf = no_window

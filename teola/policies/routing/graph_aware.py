@@ -60,6 +60,9 @@ FEW: Final = 4
 TWICE: Final = 2.0
 """How often one counts what is computed again for a program that leaves its home: there it pushes
 out as much, which has to be computed again, too."""
+PUSHED_ON: Final = 2.0
+"""How often one counts each held call that waits behind what is computed again: that pushes out
+what others have to compute again, too."""
 SWITCHES: Final = ("gate", "hits", "home", "siblings", "ahead")
 
 
@@ -158,7 +161,7 @@ class GraphAware(RoutingPolicy):
     def _choose(self, work: Work, offers: Offers, now: float) -> int:
         program = self.programs.get(work.asker.program)
         may_hold = holdable(work, now) and now < work.arrival + self.held_s
-        self._count_programs(work, program, offers)
+        self._count_programs(work, offers)
         best = self._best(work, program, offers)
         if best < 0 or not may_hold:
             return best
@@ -184,19 +187,15 @@ class GraphAware(RoutingPolicy):
         insort(self._oldest, (work.arrival, work.seq, _key(work)))
         return HELD
 
-    def _count_programs(self, work: Work, program: Program | None, offers: Offers) -> None:
+    def _count_programs(self, work: Work, offers: Offers) -> None:
         """To what marginal_cost counts, add what has to be computed again of what programs claim,
-        if the call pushes it out; and for a program that begins, whose later calls will stay where
-        the first one goes, the context that its answers will have beside them there."""
+        if the call pushes it out."""
         programs, tokens = self.programs, work.tokens + self._answer
         for i in compress(range(len(programs.owners)), programs.owners):
             others = programs.claimed[i] - programs.claims(work.asker.program, i)
             pushed = min(others + tokens - self._room[i], offers.missing[i])
             if pushed > 0:
                 offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.tokens)
-            if self.home and program is None:
-                context_s = times_of(self.view.profiles[i]).per_context_s
-                offers.costs[i] += self._costs.answer * context_s * programs.settled[i]
 
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
@@ -239,7 +238,7 @@ class GraphAware(RoutingPolicy):
         what it pushes out there, and of everyone who waits behind their prefills."""
         programs, profile, returns = self.programs, self.view.profiles[i], self.programs.returns
         seen, name = offers.seen[i], work.asker.program
-        gain, pushed, look_at = 0.0, 0, inf
+        gain, pushed, look_at = 0.0, 0.0, inf
         for program in [*programs.away[i].values()]:
             kept, away = programs.kept(program), program.away
             excess = self._excess(work, i) - pushed
@@ -247,11 +246,11 @@ class GraphAware(RoutingPolicy):
                 break
             if program.name == name or not kept:
                 continue
-            kept = min(kept, excess)
-            pushed += kept
+            out = min(float(kept), excess)
+            pushed += out
             age_s = now - away.since
             rate = returns.rate(away.kind, age_s, now)
-            gain += rate * prefill_s(profile, kept, kept + program.common)
+            gain += rate * prefill_s(profile, out, out + program.common)
             if look_at == inf:  # who has been away longest is the first to be given up
                 look_at = away.since + returns.changes_at(age_s)
         excess = min(self._excess(work, i) - pushed, programs.settled[i] - pushed)
@@ -261,7 +260,7 @@ class GraphAware(RoutingPolicy):
             answer_s = self._costs.answer * (step.base_s + step.per_context_s * seen.context)
             pause_s = 1.0 / max(returns.rate(ALL, 0.0, now), 1e-9)
             gain += prefill_s(profile, excess, excess) / (answer_s / 2 + pause_s)
-        gain *= 1 + len(self._held) / len(offers.missing) + STALLED * seen.calls
+        gain *= 1 + PUSHED_ON * len(self._held) + STALLED * seen.calls
         if gain >= 1.0:
             self._look_at = min(self._look_at, look_at)
         return gain

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from teola.policies.routing.returns import FORGOTTEN_S, Away, Returns
+from teola.policies.routing.returns import FORGOTTEN_S, AwayTime, Returns
 from teola.policies.work import Work
 
 MOST_AWAY: Final = 50_000
@@ -43,7 +43,7 @@ class Program:
     begun: set[Hashable] = field(default_factory=set)
     calls: int = 0
     category: Hashable = None
-    away: Away | None = None
+    away: AwayTime | None = None
     until: float = 0.0
     last_s: float | None = None
     claim: int = 0
@@ -175,8 +175,8 @@ class Programs:
         self._since[program.name] = since
         heappush(self._away, (program.until, program.name))
         if len(self._since) > MOST_AWAY:
-            oldest, since = next(iter(self._since.items()))
-            self._forget(oldest, max(0.0, program.since - since))
+            oldest, gone_at = next(iter(self._since.items()))
+            self._forget(oldest, max(0.0, since - gone_at))
         if len(self._away) > 64 + 2 * len(self._since):
             self._away = [(self._all[name].until, name) for name in self._since]
             heapify(self._away)

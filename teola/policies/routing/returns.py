@@ -32,7 +32,7 @@ ALL: Final = "all"
 
 
 @dataclass(slots=True, eq=False)
-class Away:
+class AwayTime:
     """A pause that has not ended. given_up: nobody waits for its end any more."""
 
     kind: Hashable
@@ -60,22 +60,22 @@ class Returns:
             return category, reason, -1
         return category, reason, magnitude(last_s)
 
-    def away(self, kind: Hashable, since: float) -> Away:
+    def away(self, kind: Hashable, since: float) -> AwayTime:
         """A pause begins."""
         insort(self._away.setdefault(kind, []), since)
-        return Away(kind, since)
+        return AwayTime(kind, since)
 
-    def back(self, away: Away, seconds: float) -> None:
+    def back(self, away: AwayTime, seconds: float) -> None:
         """A pause has ended, which took so long."""
         self.ended(away)
         self._learn(self._back, away.kind, seconds)
 
-    def gone(self, away: Away, seconds: float) -> None:
+    def gone(self, away: AwayTime, seconds: float) -> None:
         """A pause has taken so long, and nobody will know when it ends."""
         self.ended(away)
         self._learn(self._gone, away.kind, seconds)
 
-    def ended(self, away: Away) -> None:
+    def ended(self, away: AwayTime) -> None:
         """There is no such pause any more, and nothing is learned of that."""
         times = self._away[away.kind]
         del times[bisect_left(times, away.since)]
@@ -84,7 +84,7 @@ class Returns:
         if away.given_up:
             self._given_up[away.kind] -= 1
 
-    def give_up(self, away: Away) -> None:
+    def give_up(self, away: AwayTime) -> None:
         """A pause has outlasted its hope. It goes on, and what is known of it with it."""
         away.given_up = True
         self._given_up[away.kind] = self._given_up.get(away.kind, 0) + 1

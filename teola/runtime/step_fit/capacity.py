@@ -37,7 +37,8 @@ def learned(run: RecordedRun, count: int) -> tuple[RecordedRun, StepTime]:
     if run.kv_blocks is not None:
         return run, time
     for _ in range(TURNS):
-        before, blocks = run.kv_blocks, _blocks(run, time, count)
+        before: int | None = run.kv_blocks
+        blocks = _blocks(run, time, count)
         run = replace(run, kv_blocks=blocks)
         if blocks is None:
             return run, fitted(run, count) if before is not None else time

@@ -1,4 +1,7 @@
-"""Embeddings over HTTP, from a real server that answers as OpenAI documents it."""
+"""Embeddings over HTTP, from a real server that answers as OpenAI documents it.
+
+Long because what a server may answer is a test each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Equal calls are made once, and all who made them are answered, whoever is cancelled meanwhile."""
+"""Equal calls are made once, and all who made them are answered, whoever is cancelled meanwhile.
+
+Long because each way in which one of them may leave is a test of its own.
+"""
 
 from __future__ import annotations
 
