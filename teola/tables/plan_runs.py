@@ -26,7 +26,7 @@ from teola.tables.model_identity import ModelIdentity, identity_of, opened_runti
 from teola.tables.model_windows import ModelWindows
 from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
-from teola.tables.question_run import AskRows, AskProgress
+from teola.tables.question_run import AskProgress, AskRows
 from teola.tables.report import report_of
 from teola.tables.row_asking import CallAsker
 from teola.tables.run_limits import RunLimits, Spent, Stopped

@@ -21,7 +21,7 @@ from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import ColumnOrder, Orders
 from teola.tables.plan_steps import ROW, AskCall
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
-from teola.tables.question_run import AskRows, AskProgress, QuestionRun
+from teola.tables.question_run import AskProgress, AskRows, QuestionRun
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.value_cutting import ModelWindow, cut_values
 
