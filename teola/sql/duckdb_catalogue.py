@@ -64,8 +64,6 @@ def describe_duckdb(
                 with _briefly(connection, time) as there_is_time:
                     if there_is_time:
                         seen = dict(_sampled(connection, schema, table, shown))
-            except duckdb.OutOfMemoryException:
-                raise
             except duckdb.Error as error:  # a view that fails
                 note = str(error).splitlines()[0]
             columns_ = tuple(
@@ -85,7 +83,8 @@ def describe_duckdb(
 
 @contextmanager
 def _briefly(connection: Any, time: LookTime) -> Iterator[bool]:
-    """Leave what takes longer than there is time for a table. Whether there is any."""
+    """Leave what takes longer than there is time for a table, or more memory. Whether there is any
+    time."""
     import duckdb
 
     left_s, done = time.left_s(), Event()
@@ -100,7 +99,7 @@ def _briefly(connection: Any, time: LookTime) -> Iterator[bool]:
         Thread(target=interrupt, name="sql-look", daemon=True).start()
     try:
         yield left_s > 0
-    except duckdb.InterruptException:
+    except (duckdb.InterruptException, duckdb.OutOfMemoryException):
         pass
     finally:
         done.set()

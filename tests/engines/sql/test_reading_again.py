@@ -73,7 +73,7 @@ def asked(engine: SqlDatabase | SqlDatabases, work: SqlWork, **inputs: Any) -> A
     ),
     edited(
         "teola.sql.duckdb_catalogue:_briefly.__wrapped__",
-        "except duckdb.InterruptException:",
+        "except (duckdb.InterruptException, duckdb.OutOfMemoryException):",
         "except ZeroDivisionError:",
     ),
 )

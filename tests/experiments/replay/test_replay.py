@@ -107,7 +107,7 @@ class Keeping(Lru):
 )
 def test_options_reach_the_eviction_policy() -> None:
     calls = recording(*((9.0 * k, [b, b + 50], 32, 1) for k, b in enumerate([1, 2, 3, 1])))
-    small = replace(SMALL, kv_tokens=5 * 16, eviction="keeping")
+    small = replace(SMALL, kv_tokens=4 * 16, eviction="keeping")
     with teola.register("eviction", "keeping", Keeping):
         by_age = replay(calls, small).calls
         by_youth = replay(calls, replace(small, eviction_options={"newest": True})).calls
