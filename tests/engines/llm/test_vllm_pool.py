@@ -92,6 +92,7 @@ def nothing_is_left(runtime: Runtime, queue: EngineQueue) -> bool:
     return queue.idle and not queue.queued and not live.outermost and not len(live.sequences)
 
 
+@pytest.mark.nightly  # takes minutes; the same of scripted servers: tests/schedule/test_refusals.py
 async def test_two_servers_are_one_engine_and_one_killed_loses_nothing(
     servers: list[Served],
 ) -> None:

@@ -65,7 +65,7 @@ def test_a_query_shows_where_its_calls_went_and_why(looked: Page, pair: Served) 
 
 
 def test_a_call_that_is_held_says_so(driver: webdriver.Chrome) -> None:
-    with paired("graph_aware", prefill_s_per_token=0.01) as slow:
+    with paired("graph_aware", prefill_s_per_token=0.06) as slow:
         page = Page(driver, slow.url)
         page.forget()
         id = ask(slow, app="twice", mode="background")
