@@ -110,7 +110,7 @@ async def hearing(app: App, found: Sequence[Prediction]) -> Heard:
     return heard
 
 
-@pytest.mark.nightly  # takes minutes; the same of a model in this process: test_transformers_chat.py
+@pytest.mark.nightly  # takes minutes; of a model in this process: test_transformers_chat.py
 async def test_each_turn_finds_what_was_predicted_while_others_are_evicted(
     server: ModelServer,
 ) -> None:
