@@ -14,7 +14,7 @@ from experiments.agents_on_vllm.tools_asked import LOOK_UP_S
 from teola.runtime.hosts.model_server import PYTHON
 from tests.architecture.tree import ROOT
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly]
 
 AGENTS = 20
 
