@@ -54,7 +54,7 @@ def test_a_server_that_is_gone_is_said_to_be_gone(
     page.state("running")
     page.one(".span.is-running")
     process.kill()
-    page.says("trying again, 1 of", ".head .note")
+    page.says("trying again, ", ".head .note")
     page.state("lost")
     page.says("connection to the server was lost", ".error[role=alert]")
     assert "Failed to fetch" not in page.text("main")
