@@ -28,6 +28,7 @@ def worker(runtime: Runtime) -> psutil.Process:
     return psutil.Process(engine._process.pid)
 
 
+@pytest.mark.nightly
 def test_a_model_killed_between_two_partial_decodings(python: str, tmp_path: Path) -> None:
     """It comes back, writes its answer again, and what the first item was used for stays."""
     model = make_scripted_model(tmp_path / "model", PIECES, chat_template=True)

@@ -304,6 +304,7 @@ def test_it_is_profiled_from_the_command_line(served, tmp_path, capsys):
 # --- its death, and bfloat16 ------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_an_application_whose_server_dies_waits_and_heals_with_it(served, place):
     """Killed in mid-query, missed by the next one until its deadline, started again at its port:
     all one runtime."""
@@ -320,6 +321,7 @@ def test_an_application_whose_server_dies_waits_and_heals_with_it(served, place)
         assert run_app(runtime, "all")["answer"] == expected
 
 
+@pytest.mark.nightly
 async def test_a_killed_server_is_told_and_healed_by_its_return(served):
     async with started(served, kv_events=served.kv_events) as engine:
         listener, parts = Listener(engine), some_parts(random.Random(2))

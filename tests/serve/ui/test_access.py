@@ -175,7 +175,7 @@ def test_dark_follows_the_system_and_the_switch(page: Page) -> None:
     page.until(lambda: page.js(ground) == dark)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_text_stands_out_from_its_ground(page: Page, answered: str, scheme: str) -> None:
     page.prefer(scheme)
     for view in [*VIEWS, answered]:

@@ -81,7 +81,7 @@ def test_a_call_that_is_held_says_so(driver: webdriver.Chrome) -> None:
         assert page.complaints() == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_a_phone_is_wide_enough(looked: Page, pair: Served, scheme: str) -> None:
     id = ask(pair)
     looked.prefer(scheme)

@@ -259,7 +259,7 @@ def test_somebody_was_faster(page: Page) -> None:
     page.says("waits for no answer", ".asks [role=alert]")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_everybody_can_use_it(page: Page, scheme: str) -> None:
     page.prefer(scheme)
     for app in ("agent", "fields", "choice", "text"):
