@@ -277,6 +277,7 @@ def test_arguments_that_are_no_object_are_told_the_model(arguments: str) -> None
     "calls wait until the plan is written",
     edited(Acting.told, "return self._due()", "return ()"),
 )
+@pytest.mark.slow
 def test_a_call_begins_while_the_rest_of_the_plan_is_written() -> None:
     ready = asyncio.Event()
 

@@ -76,5 +76,6 @@ async def test_what_a_cache_keeps_over_there_is_told_until_nobody_listens() -> N
     "what caches keep in another process does not reach the routing",
     edited(RemoteEngine.prefix_changes, "yield change", "yield PrefixChange()"),
 )
+@pytest.mark.slow
 def test_a_question_goes_back_to_the_process_that_keeps_it() -> None:
     assert_goes_back(two(Keeping))

@@ -77,6 +77,7 @@ def _nothing_held() -> None:
     "a trace says all of every part, however many there are",
     edited(part_trace, "around.tally.records -= 1", "pass"),
 )
+@pytest.mark.slow
 def test_a_loop_holds_its_last_turn() -> None:
     seen: list[dict[str, int]] = []
     kinds = (LiveQuery, GraphRun, Store, Grow, Trace)
@@ -124,6 +125,7 @@ def test_a_loop_holds_its_last_turn() -> None:
         "return iter([self._part(k, items[k]) for k in range(first, self.count)])",
     ),
 )
+@pytest.mark.slow
 def test_a_list_holds_the_parts_that_run() -> None:
     most: dict[str, int] = {}
     kinds = (LiveQuery, GraphRun, Store, Grow)
