@@ -177,13 +177,11 @@ class LearnedProfiles(Sequence[EngineProfile]):
         usual = median(own.factor for own in slownesses if own is not None)
         factors = [usual if own is None else own.factor for own in slownesses]
         if unlike(factors):
-            declared = [one.timed for one in self._profile.pool] or [False] * len(slownesses)
-            mean = replace(self._whole, pool=())
+            pool, mean = self._profile.pool, replace(self._whole, pool=())
+            declared = {i for i, instance in enumerate(pool) if instance.timed}
             self._now = [
-                profile if own is None and says else mean.slowed(factor, profile)
-                for profile, own, says, factor in zip(
-                    self._now, slownesses, declared, factors, strict=True
-                )
+                profile if slownesses[i] is None and i in declared else mean.slowed(factor, profile)
+                for i, (profile, factor) in enumerate(zip(self._now, factors, strict=True))
             ]
 
 

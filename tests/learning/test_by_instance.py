@@ -8,8 +8,9 @@ from teola.graph import Op
 from teola.learning import LearnedProfiles, Learner, Lessons
 from teola.learning.by_instance import Pace
 from teola.learning.learner import LearnedProfiles as Profiles
+from teola.learning.lessons import EngineTimes, Slowness
 from teola.policies.work import Slice
-from teola.profile import EngineProfile
+from teola.profile import EngineProfile, StepTime
 from tests.planted import catches, edited
 from tests.recording import work
 
@@ -76,6 +77,25 @@ def test_one_of_which_nothing_is_known_is_like_the_others() -> None:
     assert world.ratio() == 1.0
     world.call(1)
     assert world.ratio() == pytest.approx(1 / 3, rel=0.2)
+
+
+@catches(
+    "declared-unheard",
+    "what was declared of an instance counts for nothing, as soon as another is known",
+    edited(Profiles._renew, "if instance.timed", "if False"),
+)
+def test_one_of_which_nothing_is_known_keeps_the_times_that_it_declares() -> None:
+    """Those of three instances of which a profile declares the first one."""
+    own = EngineProfile(max_batch=512, step=StepTime(base_s=9.0))
+    learner, names = Learner(), ("declared", "fast", "slow")
+    learner.recall(Lessons(engines={"llm": EngineTimes(
+        step=StepTime(base_s=1.0),
+        seen=9,
+        instances={"fast": Slowness(1.0, 9), "slow": Slowness(3.0, 9)},
+    )}))  # fmt: skip
+    profile = EngineProfile(max_batch=512, pool=(own,))
+    profiles = LearnedProfiles(learner, "llm", profile, 3, names)
+    assert [one.step.base_s for one in profiles] == [9.0, 1.0, 3.0]
 
 
 @pytest.mark.parametrize("before", [2, 60])

@@ -231,3 +231,12 @@ async def test_it_splits_plainly_where_that_is_wanted(
 
 def letters(text: str) -> list[int]:
     return [ord(letter) for letter in text]
+
+
+def test_a_text_may_have_just_as_many_bytes_as_are_allowed() -> None:
+    """It is read in pieces of 2^20 characters; these have three bytes each."""
+    text = "字" * (2**20 + 1)
+    loader = FileLoader(max_bytes=len(text.encode()))
+    assert loader.fingerprint(Source("a", text=text)).size == len(text.encode())
+    with pytest.raises(DocumentError, match="larger than the 3 MB allowed"):
+        loader.fingerprint(Source("a", text=text + "."))

@@ -142,7 +142,8 @@ def test_twice_the_text_takes_twice_the_work(name: str) -> None:
 @pytest.mark.parametrize("window", [1, 2, 7, 100])
 def test_where_windows_end_changes_nothing(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'One. Two!\n\n\nThree?) Four\nfive 3.5 six…" 。七。 eight.\n \n' * 20
-    whole = split(text, Splitting(16, 4), words)
+    whole, ends = split(text, Splitting(16, 4), words), [*plain_splitting._ends(text)]
     monkeypatch.setattr(plain_splitting, "_WINDOW", window)
+    assert [*plain_splitting._ends(text)] == ends
     assert split(text, Splitting(16, 4), words) == whole
     assert len(whole) > 10
