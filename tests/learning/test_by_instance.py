@@ -85,17 +85,17 @@ def test_one_of_which_nothing_is_known_is_like_the_others() -> None:
     edited(Profiles._renew, "if instance.timed", "if False"),
 )
 def test_one_of_which_nothing_is_known_keeps_the_times_that_it_declares() -> None:
-    """Those of three instances of which a profile declares the first one."""
+    """The first of five is declared; the last one is not, and is as slow as most."""
     own = EngineProfile(max_batch=512, step=StepTime(base_s=9.0))
-    learner, names = Learner(), ("declared", "fast", "slow")
+    learner, names = Learner(), ("declared", "fast", "as fast", "slow", "new")
     learner.recall(Lessons(engines={"llm": EngineTimes(
         step=StepTime(base_s=1.0),
         seen=9,
-        instances={"fast": Slowness(1.0, 9), "slow": Slowness(3.0, 9)},
+        instances={"fast": Slowness(1.0, 9), "as fast": Slowness(1.0, 9), "slow": Slowness(3.0, 9)},
     )}))  # fmt: skip
     profile = EngineProfile(max_batch=512, pool=(own,))
-    profiles = LearnedProfiles(learner, "llm", profile, 3, names)
-    assert [one.step.base_s for one in profiles] == [9.0, 1.0, 3.0]
+    profiles = LearnedProfiles(learner, "llm", profile, 5, names)
+    assert [one.step.base_s for one in profiles] == [9.0, 1.0, 1.0, 3.0, 1.0]
 
 
 @pytest.mark.parametrize("before", [2, 60])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,15 +15,15 @@ from teola.errors import InputError
 from teola.graph import Op
 from teola.policies.routing import make
 from teola.policies.routing.graph_aware import SWITCHES, GraphAware
-from teola.policies.routing.marginal_cost import MarginalCost
+from teola.policies.routing.marginal_cost import MarginalCost, Offers
 from teola.policies.routing.programs import Programs
-from teola.policies.routing.returns import Returns
-from teola.policies.work import Estimate, WorkSpec
+from teola.policies.routing.returns import ALL, AwayTime, Returns
+from teola.policies.work import Estimate, Work, WorkSpec
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown, PrefixChanged, ProgramPaused
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
-from tests.policies.routed import call, end, first, prompt, route, router, send
+from tests.policies.routed import TOKEN_S, call, end, first, prompt, route, router, send
 
 NUMBERS = count()
 """Of calls, in the order in which they come."""
@@ -102,6 +102,84 @@ def test_a_new_program_waits_for_room() -> None:
     without = routed(gate=False)
     owned(without)
     assert ask(without, "new", prompt(("new", 300)), 2.0) >= 0
+
+
+class Gain(NamedTuple):
+    """What the gate found for a call: seconds saved a second, and what it was reckoned from."""
+
+    instance: int
+    held: int
+    calls: int
+    excess: float
+    now: float
+    seconds: float
+
+
+@pytest.fixture
+def gains(monkeypatch: pytest.MonkeyPatch) -> list[Gain]:
+    """All that the gate reckons from now on."""
+    noted, reckon = list[Gain](), GraphAware._gain
+
+    def noting(self: GraphAware, work: Work, i: int, offers: Offers, now: float) -> float:
+        excess, held = self._excess(work, i), len(self._held)
+        seconds = reckon(self, work, i, offers, now)
+        noted.append(Gain(i, held, offers.seen[i].calls, excess, now, seconds))
+        return seconds
+
+    monkeypatch.setattr(GraphAware, "_gain", noting)
+    return noted
+
+
+@catches(
+    "gain-without-itself",
+    "the call that is held does not count itself",
+    edited(GraphAware._gain, "1 + PUSHED_ON", "0 + PUSHED_ON"),
+)
+@catches(
+    "held-once",
+    "those held already count once",
+    edited(GraphAware._gain, "PUSHED_ON * len", "len"),
+)
+def test_a_hold_is_worth_what_is_pushed_out_for_the_call_those_held_and_those_there(
+    gains: list[Gain],
+) -> None:
+    """One who is away on each instance; what there is no room for is computed again."""
+    queue = routed()
+    owned(queue, busy=60)
+    programs = queue.placing.routing.programs  # type: ignore[attr-defined]
+    for k in range(3):
+        ask(queue, f"new {k}", prompt((f"new {k}", 300)), 2.0)
+    assert [gain.held for gain in gains[:3]] == [0, 1, 2]
+    for gain in gains[:3]:
+        (away,) = programs.away[gain.instance].values()
+        out = min(away.claim, gain.excess)
+        assert 0 < out < away.claim, "not all of it is pushed out"
+        rate = programs.returns.rate(away.away.kind, gain.now - away.since, gain.now)
+        waiting = 1 + 2 * gain.held + gain.calls / 2
+        assert gain.seconds == pytest.approx(rate * out * TOKEN_S * waiting)
+
+
+@catches(
+    "who-runs-never-returns",
+    "programs that run where a call would push them out count for nothing",
+    edited(GraphAware._gain, "if excess > 0:", "if False:"),
+)
+def test_what_runs_will_be_read_again_after_a_pause(gains: list[Gain]) -> None:
+    queue = routed()
+    prompts = owned(queue, busy=60)
+    for i, (name, keys) in enumerate(prompts.items()):  # both go on
+        queue.submit(call(f"{name} again", keys, 2.0, program=name, affinity=i), 2.0)
+        send(queue, 2.0)
+        first(queue, f"{name} again", 2.0)
+    ask(queue, "new", prompt(("new", 300)), 2.0)
+    programs = queue.placing.routing.programs  # type: ignore[attr-defined]
+    gain = gains[-1]
+    assert not programs.away[gain.instance]
+    out = min(gain.excess, programs.settled[gain.instance])
+    assert out > 0
+    waiting = 1 + 2 * gain.held + gain.calls / 2
+    rate = programs.returns.rate(ALL, 0.0, 2.0)
+    assert gain.seconds == pytest.approx(out * TOKEN_S * rate * waiting)
 
 
 @catches(
@@ -543,8 +621,20 @@ def test_what_it_counts_follows_from_what_happened(seed: int) -> None:
     "whoever names a session once is remembered as long as everybody else",
     edited(Programs._pauses, "len(self._since) > MOST_AWAY", "False"),
 )
+@catches(
+    "forgotten-at-once",
+    "those that are forgotten count as gone in the second in which they went",
+    edited(Programs._pauses, "max(0.0, since - gone_at)", "0.0"),
+)
 def test_however_many_sessions_come_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("teola.policies.routing.programs.MOST_AWAY", 50)
+    away, gone = list[float](), Returns.gone
+
+    def noting(self: Returns, pause: AwayTime, seconds: float) -> None:
+        away.append(seconds)
+        gone(self, pause, seconds)
+
+    monkeypatch.setattr(Returns, "gone", noting)
     queue = routed()
     policy = queue.placing.routing
     assert isinstance(policy, GraphAware)
@@ -554,6 +644,7 @@ def test_however_many_sessions_come_few_are_remembered(monkeypatch: pytest.Monke
     assert len(policy.programs) == len(policy.programs._since) == 50
     assert len(policy.programs._away) <= 64 + 2 * 51
     assert policy.programs.get("s1999") is not None, "the last ones are"
+    assert away == pytest.approx([0.5] * 1950), "50 came after each, one in 10 ms"
     returns = policy.programs.returns
     assert sum(map(sum, returns._gone.values())) > 0, "it is learned from those that are forgotten"
     turn(queue, "s0", prompt((0, 20)), 21.0)
