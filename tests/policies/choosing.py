@@ -55,10 +55,9 @@ def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
         return len(policy._queue)
     if isinstance(policy, PrefixGroups):
         return max(len(policy._queue), len(policy._kept))
-    if isinstance(policy, CriticalPath):
-        return sum(len(heap) for heaps in policy._lanes.values() for heap in heaps.values())
-    if isinstance(policy, Ordered):
-        return sum(len(heap) for heaps in policy._lanes.values() for heap in heaps.values())
+    if isinstance(policy, CriticalPath | Ordered):
+        by_lane = policy.waiting.by_lane.values()
+        return sum(len(heap) for heaps in by_lane for heap in heaps.values())
     if isinstance(policy, Fair):
         inside = sum(kept(flow.inner, works_only) for flow in policy._flows.values())
         return max(inside, len(policy._flows), len(policy._queued), len(policy._idle))

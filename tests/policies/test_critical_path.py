@@ -322,7 +322,7 @@ def test_what_is_waited_for_is_never_in_the_past() -> None:
     add(policy, gone)
     gone.queued = False
     policy.remove(gone, 1.0)
-    policy._newest = next(one for *_, one in policy._lanes[None][-1] if one.seq == 1)
+    policy._newest = next(one for *_, one in policy.waiting.by_lane[None][-1] if one.seq == 1)
     assert seqs(policy, late, weight=1024) == []
     assert (policy.wake_at(late) or 0.0) > late
 

@@ -57,7 +57,7 @@ Rows of a table wait for nothing, and nothing waits for them: their windows come
 the first rule, none of a prefill's costs counts them, and they press no piece that is computed
 ahead.
 
-Heaps by lane and instance, dead entries dropped when met: a choice costs O(log n).
+A choice costs O(log n) (`LaneHeaps`).
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ from typing import ClassVar, Final
 
 from teola.errors import InputError
 from teola.graph import Op
+from teola.policies.lane_heaps import ANYWHERE, LaneHeaps
 from teola.policies.work import Slice, Slots, Taker, Work
 
 PathEntry = tuple[float, float, float, int, int, Work]
 """Due, minus rest, arrival, seq and tries come before the work itself, which cannot be compared."""
 Heap = list[PathEntry]
-ANYWHERE: Final = -1
 FEW: Final = 32
 """Works that are too large for the rest of a batch, beyond which it looks no further."""
 LENGTH: Final = 0.75
@@ -108,12 +108,11 @@ class CriticalPath:
 
     def __init__(self, patience: float = 1.0) -> None:
         self.tune(patience)
-        self._lanes: dict[Op | None, dict[int, Heap]] = {}
-        self._live = self._entries = 0
+        self.waiting = LaneHeaps[PathEntry]()
         self._coming: list[tuple[float, int, int, Work]] = []
         """Works with a deadline, by their latest start."""
         self._hurried: dict[Op | None, dict[int, Heap]] = {}
-        """Those whose latest start has come, by their deadlines. They stand in `_lanes`, too."""
+        """Those whose latest start has come, by their deadlines. They stand in `waiting`, too."""
         self._spare_s = 0.0
         self._chosen: dict[int, Work] = {}
         """Of the last batch, those that went first because they were in a hurry."""
@@ -141,23 +140,20 @@ class CriticalPath:
         estimate = work.spec.estimate
         due = _due(work)
         entry = (due, -estimate.rest_s - work.behind_s, work.arrival, work.seq, work.tries, work)
-        heaps = self._lanes.setdefault(work.spec.lane, {})
-        heappush(heaps.setdefault(work.affinity, []), entry)
+        self.waiting.add(work, entry)
         if work.deadline < inf:
             heappush(self._coming, (_latest_start(work), work.seq, work.tries, work))
         self._newest = work
         self._runs[work.run] += 1
-        self._live += 1
-        self._entries += 1
 
     def remove(self, work: Work, now: float) -> None:
-        self._live -= 1
+        self.waiting.remove()
         self._runs[work.run] -= 1
         if not self._runs[work.run]:
             del self._runs[work.run]
         if work.flying:
             self._charge(work)
-        if max(self._entries, len(self._coming)) > 64 + 2 * self._live:
+        if len(self._coming) > 64 + 2 * self.waiting.live:
             self._sweep()
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
@@ -169,9 +165,13 @@ class CriticalPath:
         if self._chosen:
             self._chosen = {}
         self._hurry(now)  # first, so that nothing that is to come lies in the past
-        newest = self._newest
-        alone = self._live == 1 and not slots.running and newest is not None and newest.queued
-        if alone and newest and (newest.deadline == inf or _latest_start(newest) > now):
+        newest, alone = self._newest, self.waiting.live == 1 and not slots.running
+        if (
+            alone
+            and newest
+            and newest.queued
+            and (newest.deadline == inf or _latest_start(newest) > now)
+        ):
             return self._only(newest, slots, now)
         for lane, heaps in self._open(slots):
             if self._under_way(heaps, slots):
@@ -184,7 +184,7 @@ class CriticalPath:
             if taker.slices:
                 if slots.running and not self._chosen:
                     fuller = not full or (taker.entries <= 0 < taker.weight)
-                    behind = 0 if fuller else self._live - len(taker.slices)
+                    behind = 0 if fuller else self.waiting.live - len(taker.slices)
                     if self._waits(taker.slices, slots, now, behind):
                         return []
                 return self._sent(taker.slices, slots.instance, now)
@@ -223,30 +223,14 @@ class CriticalPath:
 
     def _open(self, slots: Slots) -> list[tuple[Op | None, list[Heap]]]:
         """Each lane that may run there, most urgent first, with what is bound there or nowhere."""
-        found = []
-        for lane, by_instance in self._lanes.items():
-            if slots.lane is None or lane is slots.lane:
-                somewhere = by_instance.get(ANYWHERE), by_instance.get(slots.instance)
-                heaps = [heap for heap in somewhere if heap]
-                first = self._first(heaps)
-                if first is not None:
-                    hurried = self._next_in_hurry(self._in_hurry(lane, slots))
-                    urgent = first[0] if hurried is None else hurried[0]
-                    found.append((hurried is None, urgent, lane, heaps))
-        if len(found) > 1:
-            found.sort(key=lambda one: one[:2])
-        return [(lane, heaps) for _, _, lane, heaps in found]
-
-    def _first(self, heaps: list[Heap]) -> Heap | None:
-        """Where the most urgent work is."""
-        best = None
-        for heap in heaps:
-            while heap and not heap[0][-1].queued:
-                heappop(heap)
-                self._entries -= 1
-            if heap and (best is None or heap[0] < best[0]):
-                best = heap
-        return best
+        lanes = []
+        for lane, heaps, first in self.waiting.open(slots):
+            hurried = self._next_in_hurry(self._in_hurry(lane, slots))
+            urgent = first[0] if hurried is None else hurried[0]
+            lanes.append((hurried is None, urgent, lane, heaps))
+        if len(lanes) > 1:
+            lanes.sort(key=lambda entry: entry[:2])
+        return [(lane, heaps) for _, _, lane, heaps in lanes]
 
     def _fill(self, heaps: list[Heap], taker: Taker, hurried: list[Heap], now: float = inf) -> bool:
         """Take the most urgent works that fit and have no slack left; whether no more do. Those in
@@ -262,7 +246,7 @@ class CriticalPath:
         while taker.room and left_out <= few:
             heap = self._next_in_hurry(hurried) if hurried and spare_s > 0 else None
             urgent = heap is not None
-            if heap is None and (heap := self._first(heaps)) is None:
+            if heap is None and (heap := self.waiting.first(heaps)) is None:
                 break
             entry = heappop(heap)
             aside.append((heap, entry))
@@ -300,15 +284,7 @@ class CriticalPath:
         return True
 
     def _sweep(self) -> None:
-        """Forget all that has gone."""
-        kept: dict[Op | None, dict[int, Heap]] = {}
-        for lane, by_instance in self._lanes.items():
-            for instance, heap in by_instance.items():
-                live = [entry for entry in heap if entry[-1].queued]
-                if live:
-                    heapify(live)
-                    kept.setdefault(lane, {})[instance] = live
-        self._lanes, self._entries = kept, self._live
+        """Forget all that has gone of what had a deadline."""
         self._coming = [entry for entry in self._coming if entry[-1].queued]
         heapify(self._coming)
         for by_instance in self._hurried.values():
@@ -361,7 +337,7 @@ class CriticalPath:
         """Whether a prefill runs there that another one would have to wait for."""
         if slots.idle or not slots.running or not self.patience:
             return False
-        first = self._first(heaps)
+        first = self.waiting.first(heaps)
         return first is not None and first[0][-1].spec.estimate.base_s > 0
 
     def _splits(self, slices: list[Slice], slots: Slots, now: float) -> bool:

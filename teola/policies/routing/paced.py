@@ -29,7 +29,8 @@ from operator import is_not
 from typing import ClassVar, Final
 
 from teola.errors import InputError
-from teola.policies.ordered import ANYWHERE, FEW, KeyEntry, Ordered, PolicyKey
+from teola.policies.lane_heaps import ANYWHERE
+from teola.policies.ordered import FEW, KeyEntry, Ordered, PolicyKey
 from teola.policies.reason import Because
 from teola.policies.routing.base import (
     EngineView,
@@ -119,7 +120,7 @@ class Paced(Ordered, RoutingPolicy):
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
         kinds = self._kinds
-        if kinds is None or slots.lane is not None or None not in self._lanes:
+        if kinds is None or slots.lane is not None or None not in self.waiting.by_lane:
             return super().choose(slots, now)
         i = slots.instance
         seen = self.view.instances(now)[i]
@@ -144,10 +145,10 @@ class Paced(Ordered, RoutingPolicy):
     def _head(self, i: int, *, after: bool) -> list[KeyEntry] | None:
         """Where the first work stands that may go to instance `i`. after: those for which it was
         chosen have no place there, and the next may have."""
-        heaps = self._lanes[None]
+        heaps = self.waiting.by_lane[None]
         best: list[KeyEntry] | None = None
         for heap in (heaps.get(i), heaps.get(ANYWHERE)):
-            if heap and self._first([heap]) and (after or self._for(heap[0], i)):
+            if heap and self.waiting.first([heap]) and (after or self._for(heap[0], i)):
                 best = heap if best is None or heap[0] < best[0] else best
         return best
 
@@ -182,8 +183,8 @@ class Paced(Ordered, RoutingPolicy):
 
     def order(self, loads: Loads, now: float) -> Iterable[int]:
         kinds = self._kinds
-        heaps = self._lanes.get(None, {})
-        heap = self._first([heap for heap in (heaps.get(ANYWHERE),) if heap])
+        heaps = self.waiting.by_lane.get(None, {})
+        heap = self.waiting.first([heap for heap in (heaps.get(ANYWHERE),) if heap])
         if kinds is None or heap is None or not kinds.timed:
             self._aim = None
             return loads.instances
