@@ -39,7 +39,7 @@ PROGRAMS: Final = {
     "pg_ctl": "PostgreSQL",
     "postgres": "PostgreSQL",
     "vllm_worker.py": "vLLM",
-    "vllm.entrypoints.openai.api_server": "vLLM",
+    "vllm_main.py": "vLLM",
     "gcs_server": "Ray",
     "raylet": "Ray",
     "chromedriver": "Chromium",

@@ -36,6 +36,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18  # of Linux on x86_64
 LOAD_INTERVAL_S = 0.1
 SHOWN = 300
 SHUTDOWN_S = 4.0
@@ -311,7 +312,15 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def allow_tiles() -> None:
+    """Ask the kernel for the tiles (AMX) that vLLM computes attention in bfloat16 with. It does not
+    ask itself, and its workers die at their first prompt. Forked children have what was allowed."""
+    if sys.platform == "linux" and platform.machine() == "x86_64":
+        ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+
+
 def main() -> None:
+    allow_tiles()
     driver, events = os.dup(0), os.dup(1)
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -335,3 +344,4 @@ if __name__ == "__main__":
     main()
 elif __name__ == "__mp_main__":  # a spawned child imports this file first
     die_with_parent()
+    allow_tiles()

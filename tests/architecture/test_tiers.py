@@ -137,7 +137,7 @@ def test_who_starts_a_server_unmarked_is_noticed(folder: Path, test: str, fails:
     [
         (["/x/bin/initdb", "-D", "y"], "PostgreSQL"),
         ([Path("/x/bin/pg_ctl"), "start"], "PostgreSQL"),
-        (["python", "-c", "...", "-m", "vllm.entrypoints.openai.api_server"], "vLLM"),
+        (["python", "/x/teola/runtime/hosts/vllm_main.py", "0-3"], "vLLM"),
         (["python", "/x/engines/llm/vllm_worker.py"], "vLLM"),
         (["/x/ray/core/src/ray/gcs/gcs_server", "--a"], "Ray"),
         ("/usr/bin/chromedriver", "Chromium"),

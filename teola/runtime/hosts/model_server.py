@@ -56,17 +56,7 @@ sys.exit(3)
 _CPU_FLAGS: Final = Path("/proc/cpuinfo")
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Asks the server itself, which is on this machine, and no proxy of the environment."""
-_BOUND: Final = """
-import ctypes, os, sys
-cores, bound = sys.argv[1:3]
-if sys.platform == "linux":
-    if bound:
-        ctypes.CDLL(None).prctl(1, 15)  # end with the process that started it, whatever ends that
-    if cores:
-        spans = [span.split("-") for span in cores.split(",")]
-        os.sched_setaffinity(0, {c for s in spans for c in range(int(s[0]), int(s[-1]) + 1)})
-os.execv(sys.executable, [sys.executable, *sys.argv[3:]])
-"""
+_MAIN: Final = Path(__file__).with_name("vllm_main.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +177,9 @@ class ModelServer:
                 environment["VLLM_CPU_OMP_THREADS_BIND"] = options.cores
         # The kernel takes the end of the starting thread for the end of its process.
         bound = "yes" if threading.current_thread() is threading.main_thread() else ""
-        arguments = ["-c", _BOUND, options.cores or "", bound, *self._arguments(model, on_cpu)]
+        arguments = [options.cores or "", bound, *self._arguments(model, on_cpu)]
         return subprocess.Popen(
-            [str(python), *arguments],
+            [str(python), str(_MAIN), *arguments],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -199,8 +189,7 @@ class ModelServer:
 
     def _arguments(self, model: str, on_cpu: bool) -> list[str]:
         options = self.options
-        found = ["-m", "vllm.entrypoints.openai.api_server"]
-        found += ["--model", model, "--served-model-name", options.served_name]
+        found = ["--model", model, "--served-model-name", options.served_name]
         slow = on_cpu and options.dtype == "auto" and not has_bfloat16()
         found += ["--host", "127.0.0.1", "--port", str(self._port)]
         found += ["--dtype", "float32" if slow else options.dtype]

@@ -122,6 +122,18 @@ async def answer(engine, call):
     return "".join(delta.text for delta in deltas), deltas[-1]
 
 
+@pytest.mark.nightly
+async def test_it_computes_in_bfloat16(model, python):
+    """vLLM's attention in bfloat16 takes what the kernel gives only to those who ask for it."""
+    engine = an_engine(model, python, dtype="bfloat16")
+    await engine.start()
+    try:
+        _, last = await answer(engine, a_call(some_parts(3)))
+    finally:
+        await engine.close()
+    assert last.usage.completion_tokens == 8
+
+
 async def test_what_is_more_urgent_begins_first(engine, monkeypatch):
     """While four calls take all the places, and then three do, the last one to come goes first."""
     begun, loads = [], []

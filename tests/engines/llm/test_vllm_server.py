@@ -191,7 +191,12 @@ async def test_a_cancelled_call_leaves_the_server_within_a_second(served, count)
             call = a_call(some_words(rng, words), max_tokens=500, ignore_eos=True)
             seen = []
             task = asyncio.create_task(collect(engine, call, seen))
-            await asyncio.sleep(rng.uniform(0.0, min(1.5 * prefill_s, 1.2)))
+            if words == LONG_WORDS:
+                await asyncio.sleep(rng.uniform(0.0, min(0.7 * prefill_s, 1.2)))
+            else:
+                while not seen:
+                    await asyncio.sleep(0.005)
+                await asyncio.sleep(rng.uniform(0.0, 0.3))
             task.cancel()
             began = time.monotonic()
             begun.append((words, bool(seen)))
