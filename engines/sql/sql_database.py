@@ -13,6 +13,7 @@ See `teola/sql` for what is safe about it.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from teola.sql.hints import NO_HINTS, SqlHints, read_hints
 from teola.sql.linking import Linker
 from teola.sql.lookup import SERVERS, SqlAddress, look_up
 from teola.sql.postgres_catalogue import describe_postgres, plan_postgres
+from teola.sql.postgres_reader import may_fill_disks
 from teola.sql.select_only import select_only
 from teola.sql.sql_children import children, mentioned
 from teola.sql.sql_rows import LookupLimits
@@ -42,6 +44,8 @@ from teola.sql.stopped import StatementStopped, Wanted
 
 from .indexed_values import IndexedValues
 from .value_index import FoundValue
+
+log = logging.getLogger(__name__)
 
 DEFAULT: Final = LookupLimits()
 READING: Final = LookupLimits(100_001, 20.0, 2**20, 64 * 2**20)
@@ -166,6 +170,7 @@ class SqlDatabase:
                     f"dialect is configured as {self._dialect}"
                 )
             self._read_tables()
+            self._tell_of_disks()
             # Its words are known before the first question.
             self._linker(self._hints_file).link("tables")
         except ToolError as error:
@@ -178,6 +183,18 @@ class SqlDatabase:
             raise EngineUnavailable(
                 f"database {self.spec.name!r}: {said}", retryable=False
             ) from None
+
+    def _tell_of_disks(self) -> None:
+        """Of a server whose disk nothing protects: no limit of ours bounds its temporary files."""
+        address, trusted = self._found, self._trust_role
+        if address.dialect == "postgres" and may_fill_disks(
+            address.where, self._reading_limits, trust_role=trusted
+        ):
+            log.warning(
+                "database %s: its role has no temp_file_limit, so a statement may fill the "
+                "server's disk: ALTER ROLE ... SET temp_file_limit = '1GB'",
+                self.spec.name,
+            )
 
     def _said(self, error: Exception) -> str:
         """What is wrong, without the address if that is a secret: it may have a password."""

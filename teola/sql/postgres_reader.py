@@ -143,6 +143,14 @@ def opened_postgres(
         raise ToolError(f"the database says: {_said(error, dsn)}") from None
 
 
+def may_fill_disks(dsn: str, limits: LookupLimits, *, trust_role: bool = False) -> bool:
+    """Whether a statement of this role may write temporary files of any size on the server: it has
+    no `temp_file_limit`, which only a superuser can set. Raises ToolError."""
+    with opened_postgres(dsn, limits, trust_role=trust_role) as reading:
+        row = reading.execute("SELECT current_setting('temp_file_limit')").fetchone()
+    return row == ("-1",)
+
+
 def _said(error: psycopg.Error, dsn: str) -> str:
     """The first line of an error, in which no password stands."""
     from psycopg.conninfo import conninfo_to_dict

@@ -86,6 +86,22 @@ def test_a_server_is_a_database_too(address: str, monkeypatch: pytest.MonkeyPatc
     assert owner not in str(refused.value)
 
 
+def test_a_role_that_may_fill_the_disk_is_told(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = "ALTER ROLE visitor {} temp_file_limit"
+    with psycopg.connect(address.replace("visitor@", "postgres@"), autocommit=True) as owner:
+        for bounded in (False, True, False):
+            owner.execute(limit.format("SET") + " = '1GB'" if bounded else limit.format("RESET"))
+            caplog.clear()
+            database = SqlDatabase(path=address)
+            database.start()
+            database.close()
+            told = [record.getMessage() for record in caplog.records]
+            assert [text for text in told if "temp_file_limit" in text] == told
+            assert len(told) == (not bounded)
+
+
 @catches(
     "slow-view-of-a-server",
     "a view that is slow makes the whole server unreadable",
