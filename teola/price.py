@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final
+from typing import Final, Self
 
 from teola.errors import InputError
 
 MILLION: Final = 1_000_000
+FORM: Final = "IN,CACHED,OUT"
+"""How a price is written down: of prompts, of cached ones, of answers; or IN,OUT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,23 @@ class Price:
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if not number or not isfinite(value) or value < 0:
                 raise InputError(f"a price is a number from 0 on, not {name}={value!r}")
+
+    @classmethod
+    def parse(cls, written: str | Sequence[float]) -> Self:
+        """The price that is written as `IN,CACHED,OUT`, or as `IN,OUT`, where cached tokens cost
+        what others do. Raises InputError."""
+        parts = written.split(",") if isinstance(written, str) else written
+        try:
+            numbers = [float(part) for part in parts]
+        except (TypeError, ValueError):
+            numbers = []
+        if len(numbers) not in (2, 3):
+            raise InputError(
+                f"price {written!r} must be {FORM}: what 10^6 tokens of prompts, cached ones and "
+                "answers cost, such as 2.5,0.25,10, or IN,OUT"
+            )
+        prompt, *cached, answer = numbers
+        return cls(prompt, answer, *cached)
 
     def cost(
         self, prompt_tokens: float, generated_tokens: float, cached_tokens: float = 0

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from experiments.common.http_requests import ClientLeft, read_request, unless_left
 from tests.fake_openai_answer import (
     Answer,
     Fail,
@@ -28,7 +29,6 @@ from tests.fake_openai_answer import (
     Seen,
     Stream,
     prompt_text,
-    read_request,
 )
 
 __all__ = ["Fail", "FakeOpenAI", "Hang", "Says", "Seen", "Stream"]
@@ -178,8 +178,8 @@ class FakeOpenAI:
         self.connected += 1
         ahead = b""
         try:
-            while (seen := await read_request(ahead, reader)) is not None:
-                self.requests.append(seen)
+            while (received := await read_request(ahead, reader)) is not None:
+                self.requests.append(seen := Seen(*received))
                 self._count(+1)
                 try:
                     ahead = await self._serve(seen, reader, writer)
@@ -196,21 +196,11 @@ class FakeOpenAI:
         self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
         """Answers, while watching whether the client leaves; what it sent ahead, if anything."""
-        answering = self._loop.create_task(Answer(self, seen, writer).send())
-        watching = self._loop.create_task(reader.read(1))
         try:
-            await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done() and not watching.result():
-                raise ConnectionResetError
-            await answering
-            return watching.result() if watching.done() else b""
-        except ConnectionError:
-            seen.disconnected = seen.disconnected or not answering.done()
+            return await unless_left(Answer(self, seen, writer).send(), reader)
+        except ClientLeft:
+            seen.disconnected = True
             raise
-        finally:
-            answering.cancel()
-            watching.cancel()
-            await asyncio.gather(answering, watching, return_exceptions=True)
 
     def _count(self, change: int) -> None:
         self.in_flight += change

@@ -77,19 +77,6 @@ def prompt_text(body: dict[str, Any]) -> str:
     return "".join(turns) + "<|assistant|>"
 
 
-async def read_request(ahead: bytes, reader: asyncio.StreamReader) -> Seen | None:
-    """The next request, or None at the end of the connection."""
-    try:
-        head = ahead + await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError:
-        return None
-    first, *lines = head.decode("latin-1").strip().split("\r\n")
-    method, path, _ = first.split(" ")
-    headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-    raw = await reader.readexactly(int(headers.get("content-length", 0)))
-    return Seen(method, path, headers, json.loads(raw) if raw else {})
-
-
 class Answer:
     """Writes the answer to one request."""
 

@@ -209,7 +209,7 @@ class CallsText:
         bare = fenced[1] if fenced else content
         try:
             value = json.loads(bare)
-        except ValueError:
+        except (ValueError, RecursionError):
             return json.dumps({"answer": content.strip()})
         if isinstance(value, dict) and set(value) in ({"answer"}, {"calls"}, {"thought", "calls"}):
             return bare

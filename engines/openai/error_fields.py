@@ -57,7 +57,10 @@ class ErrorFields:
         said = next((s for s in (fields.get("message"), inner, fields.get("detail")) if s), "")
         message = said if isinstance(said, str) else _text(said)
         code, type = fields.get("code"), fields.get("type") or fields.get("error_type")
-        details = [one for one in fields.get("details") or () if isinstance(one, Mapping)]
+        listed = fields.get("details")
+        if not isinstance(listed, list):
+            listed = []
+        details = [one for one in listed if isinstance(one, Mapping)]
         return cls(
             message[:MOST],
             _identifier(type),

@@ -13,6 +13,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Final
 
 from teola.engine import Usage
@@ -27,6 +28,8 @@ ALIVE: Final = ""
 """In the place of a comment, by which a server says that it is still at work."""
 MAX_LINE: Final = 1 << 20
 """Bytes of one stream event; more is no event."""
+MAX_TOKENS: Final = 1 << 40
+"""Of one call; a server that counts more has miscounted."""
 
 _TOO_LONG: Final = re.compile(
     r"context.{0,10}(?:length|size)|max_model_len|longer than the max|prompt is too long|"
@@ -164,7 +167,7 @@ def _is_event(data: str) -> bool:
     """Whether a line that lacks its end lacks nothing else."""
     try:
         json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return data == DONE
     return True
 
@@ -183,7 +186,10 @@ async def whole(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
 
 def read_piece(data: str, server: str, model: str) -> AnswerPiece:
     """The event. Raises ValueError (no completion chunk), EngineError (the server reports one)."""
-    event = json.loads(data)
+    try:
+        event = json.loads(data)
+    except RecursionError:
+        raise ValueError("more levels than any event has") from None
     if isinstance(event, list) and event:  # as Gemini writes errors
         event = event[0]
     if not isinstance(event, dict):
@@ -200,15 +206,17 @@ def read_piece(data: str, server: str, model: str) -> AnswerPiece:
     if not isinstance(choice, dict):
         raise ValueError("a choice is not an object")
     delta = choice.get("delta") or choice.get("message")
-    reason = choice.get("finish_reason")
+    reason = choice.get("finish_reason") or None
+    if not isinstance(reason, (str, NoneType)):
+        raise ValueError("a finish_reason is a text")
     if not isinstance(delta, dict):
         said = choice.get("text")
-        return AnswerPiece(said if isinstance(said, str) else "", reason or None, usage)
+        return AnswerPiece(said if isinstance(said, str) else "", reason, usage)
     text = _content(delta.get("content"))
     if isinstance(refused := delta.get("refusal"), str) and refused:
         text, reason = text + refused, REFUSED
     thinks = bool(delta.get("reasoning_content") or delta.get("reasoning"))
-    return AnswerPiece(text, reason or None, usage, pieces_of(delta), thinks)
+    return AnswerPiece(text, reason, usage, pieces_of(delta), thinks)
 
 
 def _content(content: Any) -> str:
@@ -220,15 +228,16 @@ def _content(content: Any) -> str:
 
 
 def _usage(counts: Any) -> Usage | None:
+    """None where there is none, or a count is no number of tokens: then it is estimated."""
     if not isinstance(counts, dict):
         return None
     details = counts.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(
-        prompt_tokens=int(counts.get("prompt_tokens") or 0),
-        completion_tokens=int(counts.get("completion_tokens") or 0),
-        cached_tokens=int(cached or 0),
-    )
+    told = [counts.get("prompt_tokens") or 0, counts.get("completion_tokens") or 0, cached or 0]
+    if not all(isinstance(one, (int, float)) and 0 <= one < MAX_TOKENS for one in told):
+        return None
+    prompt, completion, found = map(int, told)
+    return Usage(prompt, completion, min(found, prompt))
 
 
 def finish_reason(reason: str | None, server: str) -> str:

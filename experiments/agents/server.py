@@ -22,6 +22,7 @@ from jsonschema import Draft202012Validator
 from experiments.agents import writer
 from experiments.agents.stepping import TOKEN, Stepping
 from experiments.agents.task import Demand
+from experiments.common.http_requests import read_request
 
 CREATED: Final = 1_760_000_000
 VLLM: Final = "vllm"
@@ -52,14 +53,8 @@ class Server:
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                first, *lines = (
-                    (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                )
-                method, path, _ = first.split(" ")
-                heads = {k.lower(): v.strip() for k, _, v in (one.partition(":") for one in lines)}
-                raw = await reader.readexactly(int(heads.get("content-length", 0)))
-                await self._answer(method, path, json.loads(raw) if raw else {}, writer)
+            while (received := await read_request(b"", reader)) is not None:
+                await self._answer(received.method, received.path, received.body, writer)
         writer.close()
 
     async def _answer(

@@ -38,6 +38,9 @@ ORDER: Final = (
     "indexing",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
+BUSY: Final = 2.0
+"""Load for each core above which a section says that its machine was busy. An experiment that keeps
+all cores at work has 1."""
 HEAD: Final = """# Benchmarks
 
 What was measured, on which machine, and how to measure it again. Each section is written by its
@@ -76,7 +79,13 @@ def foot(name: str, machine: Mapping[str, Any], *also: str) -> str:
     """The end of a section: the machine, how busy it was, what `also` has to be known of the run,
     and where more stands. machine: as `teola.runtime.machine` describes it."""
     told = (machine["cpu"], f"load {machine['load_1min']} at the end", *also)
-    return f"{', '.join(told)}.\n[More](../experiments/{name}/README.md)."
+    foot = [f"{', '.join(told)}."]
+    if machine["load_1min"] > BUSY * machine["cores"]:
+        foot.append(
+            f"Far more wanted to run than its {machine['cores']} cores could: seconds are longer "
+            "than they need be, and deadlines may have been missed for that."
+        )
+    return "\n".join([*foot, f"[More](../experiments/{name}/README.md)."])
 
 
 def plural(count: int, one: str) -> str:

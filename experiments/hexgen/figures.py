@@ -107,7 +107,7 @@ def told(rows: Sequence[Row]) -> list[str]:
     others = [name for name in ran if name != OURS]
     if OURS not in ran or not others:
         return found
-    for key in ("slo95", "slo99", "mean", "throughput"):
+    for key in ("slo95", "slo99", "p95", "mean", "throughput"):
         worst, against = min((min(gains(rows, OURS, name, key)), name) for name in others)
         found.append(f"{key} of `{OURS}` against any other: at worst {worst:.2f} ({against})")
     return found

@@ -15,6 +15,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
+from experiments.common.http_requests import read_request
+
 NAME: Final = "scripted"
 PREFILL_S: Final = 0.15
 STEP_S: Final = 0.02
@@ -70,11 +72,8 @@ class Model:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                length = re.search(r"content-length: (\d+)", head, re.IGNORECASE)
-                raw = await reader.readexactly(int(length[1])) if length else b""
-                path = head.split(" ")[1]
+            while (received := await read_request(b"", reader)) is not None:
+                path = received.path
                 if path == "/v1/models":
                     models = {"object": "list", "data": [{"id": NAME, "object": "model"}]}
                     await _send(writer, 200, models)
@@ -82,7 +81,7 @@ class Model:
                     await _send(writer, 200, {"results": FOUND})
                 elif path == "/v1/chat/completions":
                     self.calls += 1
-                    await self._answer(json.loads(raw), writer)
+                    await self._answer(received.body, writer)
                 else:
                     await _send(writer, 404, {"error": {"message": "there is no such page"}})
         writer.close()

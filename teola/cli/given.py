@@ -120,15 +120,7 @@ class Engines:
         """The prices that are known, with that of --price for the LLM. Raises InputError."""
         if self.price is None:
             return prices
-        try:
-            prompt, answer, *cached = map(float, self.price.split(","))
-            price = Price(prompt, answer, *cached)
-        except (ValueError, TypeError):
-            raise InputError(
-                f"--price {self.price!r}: give two numbers, of a million tokens of prompts and of "
-                "answers, such as 0.15,0.6, and of cached ones as a third"
-            ) from None
-        return {**prices, **dict.fromkeys(("llm", *LIKE_LLM), price)}
+        return {**prices, **dict.fromkeys(("llm", *LIKE_LLM), Price.parse(self.price))}
 
     def _cluster(self, own: Runtime | None) -> bool | str:
         if self.ray is None:

@@ -9,7 +9,10 @@ from typing import Annotated
 
 import typer
 
-QUERY, OPTIMISER, ENGINES, OUTPUT = "The query", "The optimiser", "Engines", "Output"
+from teola.price import FORM
+
+QUERY, BOUNDS = "The query", "What it may take"
+OPTIMISER, ENGINES, OUTPUT = "The optimiser", "Engines", "Output"
 
 
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=\s*[^\s&]", re.IGNORECASE)
@@ -68,19 +71,18 @@ Sets = Annotated[
         help="A parameter of a component, for this query (`teola apps APP` lists them).",
     ),
 ]
-Deadline = Annotated[
-    float,
-    typer.Option(
-        "--deadline", metavar="SECONDS", rich_help_panel=QUERY, help="Give the query up after this."
-    ),
-]
+_DEADLINE = typer.Option(
+    "--deadline", metavar="SECONDS", rich_help_panel=BOUNDS, help="Give the query up after this."
+)
+Deadline = Annotated[float, _DEADLINE]
+DeadlineOrNone = Annotated[float | None, _DEADLINE]
 FinishBy = Annotated[
     float | None,
     typer.Option(
         "--finish-by",
         metavar="SECONDS",
         show_default=False,
-        rich_help_panel=QUERY,
+        rich_help_panel=BOUNDS,
         help="The answer is wanted by then; nothing is given up.",
     ),
 ]
@@ -91,8 +93,8 @@ MostTokens = Annotated[
         min=1,
         metavar="N",
         show_default=False,
-        rich_help_panel=QUERY,
-        help="All that its calls of LLMs may take, prompts included.",
+        rich_help_panel=BOUNDS,
+        help="Tokens that its calls of LLMs may take, prompts included.",
     ),
 ]
 MostCost = Annotated[
@@ -101,7 +103,7 @@ MostCost = Annotated[
         "--most-cost",
         metavar="MONEY",
         show_default=False,
-        rich_help_panel=QUERY,
+        rich_help_panel=BOUNDS,
         help="The same in money; needs --price.",
     ),
 ]
@@ -109,10 +111,11 @@ PriceOption = Annotated[
     str | None,
     typer.Option(
         "--price",
-        metavar="PROMPT,ANSWER",
+        metavar=FORM,
         show_default=False,
-        rich_help_panel=QUERY,
-        help="Of a million tokens of the LLM, and of cached ones of prompts as a third number.",
+        rich_help_panel=BOUNDS,
+        help="What 10^6 tokens of prompts, of cached ones, and of answers cost. IN,OUT where "
+        "cached ones cost as others do.",
     ),
 ]
 PassesOption = Annotated[

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from teola.tables.done import Done
 
 TABLES: Final = "The tables"
-BOUNDS: Final = "What it may take"
 EXAMPLES = o.examples(
     "teola sql \"SELECT id, LLM('Tone?', text, choices := ['good', 'bad']) AS tone FROM r\" "
     "--table r=reviews.csv --llm http://localhost:8000/v1",
@@ -84,7 +83,7 @@ def sql(
         str,
         typer.Option(
             metavar="null|fail",
-            rich_help_panel=BOUNDS,
+            rich_help_panel=o.BOUNDS,
             help="What a row's error is: no value, or the end of the query.",
         ),
     ] = "null",
@@ -93,7 +92,7 @@ def sql(
         typer.Option(
             metavar="N",
             show_default=False,
-            rich_help_panel=BOUNDS,
+            rich_help_panel=o.BOUNDS,
             help="Rows with errors that it may have: a number, or a share below 1; by default 1 %, "
             "at least 10.",
         ),
@@ -101,42 +100,13 @@ def sql(
     most_calls: Annotated[
         int | None,
         typer.Option(
-            metavar="N", show_default=False, rich_help_panel=BOUNDS, help="Prompts that are sent."
+            metavar="N", show_default=False, rich_help_panel=o.BOUNDS, help="Prompts that are sent."
         ),
     ] = None,
-    most_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            show_default=False,
-            rich_help_panel=BOUNDS,
-            help="Tokens of prompts and answers.",
-        ),
-    ] = None,
-    most_cost: Annotated[
-        float | None,
-        typer.Option(
-            metavar="USD", show_default=False, rich_help_panel=BOUNDS, help="Money, by --price."
-        ),
-    ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(
-            metavar="IN,CACHED,OUT",
-            show_default=False,
-            rich_help_panel=BOUNDS,
-            help="What 10^6 tokens of prompts, of cached ones, and of answers cost.",
-        ),
-    ] = None,
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            show_default=False,
-            rich_help_panel=BOUNDS,
-            help="Give the query up after this.",
-        ),
-    ] = None,
+    most_tokens: o.MostTokens = None,
+    most_cost: o.MostCost = None,
+    price: o.PriceOption = None,
+    deadline: o.DeadlineOrNone = None,
     passes: o.PassesOption = None,
     llm: o.Llm = None,
     as_json: o.Json = False,

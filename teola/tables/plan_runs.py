@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import duckdb
 
 from teola.data_folder import named_folder, xdg_folder
-from teola.errors import InputError, reason_of
+from teola.errors import reason_of
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import FILE, AnswerTable
@@ -230,20 +230,3 @@ def digest_of(plan: TablePlan) -> str:
 
 def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
     return partial(runtime.ask_rows, tenant=options.tenant, app="tables", priority=options.priority)
-
-
-def price_of(given: str | Sequence[float] | None) -> tuple[float, ...] | None:
-    """Three numbers from `IN,CACHED,OUT`. Raises InputError."""
-    if given is None:
-        return None
-    parts = given.split(",") if isinstance(given, str) else list(given)
-    try:
-        found = tuple(float(one) for one in parts)
-    except (TypeError, ValueError):
-        found = ()
-    if len(found) != 3:
-        raise InputError(
-            f"price {given!r} must be IN,CACHED,OUT: what 10^6 tokens of prompts, cached ones and "
-            "answers cost, such as 2.5,0.25,10"
-        )
-    return found

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from teola.errors import BudgetSpent, InputError, UnknownName
 from teola.policies.ledger import BudgetAccount, Ledger
-from teola.price import FREE, Price
+from teola.price import FORM, FREE, Price
 
 ON_ERROR: Final = ("null", "fail")
 ERROR_SHARE: Final = 0.01
@@ -25,8 +25,8 @@ class RunLimits:
     with errors that a query may have: a number, or a share below 1 of the rows that are asked;
     None: 1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls:
     rows that are sent, further tries apart; most_tokens: of prompts and answers. most_cost: in the
-    currency of `price`, which is that of 10^6 tokens of prompts, of cached ones, and of answers.
-    deadline_s: from its start.
+    currency of `price`, which is None where the runtime says what tokens cost. deadline_s: from its
+    start.
     """
 
     on_error: str = "null"
@@ -35,7 +35,7 @@ class RunLimits:
     most_calls: int | None = None
     most_tokens: int | None = None
     most_cost: float | None = None
-    price: tuple[float, float, float] | None = None
+    price: Price | None = None
     deadline_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -53,16 +53,8 @@ class RunLimits:
                 raise InputError(f"{name} must be a number from 0, not {value!r}")
         if self.deadline_s is not None and not (_number(self.deadline_s) and self.deadline_s > 0):
             raise InputError(f"the deadline must be seconds above 0, not {self.deadline_s!r}")
-        if self.price is not None and not (
-            len(self.price) == 3 and all(_number(one) and one >= 0 for one in self.price)
-        ):
-            raise InputError(
-                "price must be three numbers: of 10^6 prompt, cached and answer tokens"
-            )
         if self.most_cost is not None and self.price is None:
-            raise InputError(
-                "most_cost needs a price: --price IN,CACHED,OUT, what 10^6 tokens cost"
-            )
+            raise InputError(f"most_cost needs a price: --price {FORM}, what 10^6 tokens cost")
 
     def errors_allowed(self, rows: int) -> int:
         """How many of `rows` rows may be errors."""
@@ -83,17 +75,9 @@ class RunLimits:
             accounts.append(BudgetAccount(name, most_cost=self.most_cost))
         return Ledger(others=accounts) if accounts else None
 
-    def model_price(self) -> Price | None:
-        """What tokens cost; None: as the runtime says."""
-        if self.price is None:
-            return None
-        fresh, kept, out = self.price
-        return Price(fresh, out, kept)
-
     def cost(self, prompt: int, cached: int, completion: int) -> float | None:
         """What tokens cost; None without a price."""
-        price = self.model_price()
-        return None if price is None else price.cost(prompt, completion, cached)
+        return None if self.price is None else self.price.cost(prompt, completion, cached)
 
 
 def _number(value: Any) -> bool:
@@ -120,7 +104,7 @@ class Spent:
         self.limits = limits
         self.cancelled = threading.Event()
         self.began = time.monotonic()
-        self.ledger, self.price = limits.ledger(), limits.model_price()
+        self.ledger, self.price = limits.ledger(), limits.price
         self.calls = self.questions = self.failed = 0
         self.first_error: str | None = None
         self.exceeded: str | None = None

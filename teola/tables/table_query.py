@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from teola.price import Price
 from teola.tables.marks import Calls, numbered
-from teola.tables.plan_runs import RunOptions, price_of, run_plan
+from teola.tables.plan_runs import RunOptions, run_plan
 from teola.tables.plan_steps import TablePlan
 from teola.tables.planner import chosen_passes, plan_text, plan_tree
 from teola.tables.run_limits import RunLimits, Spent
@@ -73,8 +74,9 @@ class TableQuery:
 def _options(given: Mapping[str, Any]) -> RunOptions:
     rest = dict(given)
     limits = {name: rest.pop(name) for name in OF_LIMITS if name in rest}
-    price: Any = price_of(rest.pop("price", None))
-    made = RunLimits(**limits, price=price, deadline_s=rest.pop("deadline_s", None))
+    price = rest.pop("price", None)
+    limits["price"] = None if price is None else Price.parse(price)
+    made = RunLimits(**limits, deadline_s=rest.pop("deadline_s", None))
     passes = chosen_passes(rest.pop("passes", None))
     try:
         return RunOptions(**rest, limits=made, passes=passes)

@@ -50,6 +50,14 @@ def test_a_section_replaces_its_own_and_nothing_else(page: Path) -> None:
     assert page.read_text() == before
 
 
+def test_a_busy_machine_is_told() -> None:
+    quiet, busy = (
+        pages.foot("edge", {"cpu": "C", "cores": 2, "load_1min": load}) for load in (4.0, 4.1)
+    )
+    assert quiet.startswith("C, load 4.0 at the end.\n[More]")
+    assert "Far more wanted to run than its 2 cores could" in busy
+
+
 def test_tables(page: Path) -> None:
     assert pages.table(("a", "b"), [(1, "x")]) == "| a | b |\n| --- | --- |\n| 1 | x |"
 

@@ -119,3 +119,8 @@ def test_errors_say_what_is_left_and_prices_are_checked() -> None:
     with pytest.raises(InputError, match="answer=-1"):
         Price(1.0, -1)
     assert DEAR.cost(1_000_000, 0, 500_000) == pytest.approx(1.25)
+    assert Price.parse("2.5,0.25,10") == Price(prompt=2.5, cached=0.25, answer=10)
+    assert Price.parse("2.5,10") == Price.parse([2.5, 10]) == Price(prompt=2.5, answer=10)
+    for wrong in ("2.5", "1,2,3,4", "1,", "a,b", "1,-2", "1,nan", "1,inf,2"):
+        with pytest.raises(InputError):
+            Price.parse(wrong)

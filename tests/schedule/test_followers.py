@@ -31,6 +31,14 @@ def equal(seq: int, run: str, admitted: float = 0.0, **more: object) -> Work:
     return made
 
 
+def submit_equal_calls(queue: EngineQueue, runs: str) -> None:
+    """One call of an LLM for each run, all equal."""
+    for seq, run in enumerate(runs):
+        made = call(seq, run=run, primitive=0)
+        made.same = "same"
+        queue.submit(made, 0.0)
+
+
 def told(run: str, items: int = 3) -> Tell:
     return Tell(run, Completed(0, {"out": items}, None, 0))
 
@@ -90,10 +98,7 @@ def test_a_leader_that_leaves_while_it_waits_is_followed_by_the_next() -> None:
 
 def test_the_last_one_stops_what_is_in_flight() -> None:
     queue = llm_queue()
-    for seq, run in enumerate("ab"):
-        made = call(seq, run=run, primitive=0)
-        made.same = "same"
-        queue.submit(made, 0.0)
+    submit_equal_calls(queue, "ab")
     (dispatch,) = sent(queue)
     assert queue.withdraw("a", 0, 0.1) == []
     told_first = queue.first_token(FirstToken("e", 0, "b", 0), 0.2)
@@ -171,10 +176,7 @@ def test_whoever_leads_the_others_has_the_tries_of_all_and_one_place() -> None:
 )
 def test_who_follows_a_call_that_may_write_less_has_its_own() -> None:
     queue = llm_queue()
-    for seq, run in enumerate("abc"):
-        made = call(seq, run=run, primitive=0)
-        made.same = "same"
-        queue.submit(made, 0.0)
+    submit_equal_calls(queue, "abc")
     (poor,) = sent(queue)
     assert queue.parted(Parted("e", "a", 0), 0.1) == []
     (dispatch,) = sent(queue, 0.1)
@@ -193,10 +195,7 @@ def test_who_follows_a_call_that_may_write_less_has_its_own() -> None:
 )
 def test_a_refusal_closes_its_server_though_who_made_the_call_has_left() -> None:
     queue = llm_queue()
-    for seq, run in enumerate("ab"):
-        made = call(seq, run=run, primitive=0)
-        made.same = "same"
-        queue.submit(made, 0.0)
+    submit_equal_calls(queue, "ab")
     (dispatch,) = sent(queue)
     queue.withdraw("a", 0, 0.1)
     full = Cause(EngineError("full", retryable=True), True, refused=Refusal("busy", 7.0))

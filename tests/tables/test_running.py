@@ -321,7 +321,7 @@ def test_a_source_that_fails_in_its_middle() -> None:
         {"max_errors": -1},
         {"most_calls": 1.5},
         {"most_cost": 1},
-        {"price": "1,2"},
+        {"price": "1"},
         {"deadline_s": 0},
         {"passes": "sorted"},
         {"memory": "much"},

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from experiments.common.http_requests import ClientLeft, read_request, unless_left
 from experiments.common.scripted.headers import budget_headers, prompt_of
 from experiments.common.scripted.kinds import Manners
 from experiments.common.scripted.refusals import CONTEXT, Refuses
@@ -161,7 +162,8 @@ class Scripted:
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ahead = b""
         try:
-            while (seen := await self._request(ahead, reader)) is not None:
+            while (received := await read_request(ahead, reader)) is not None:
+                seen = Seen(received.path, received.headers, received.body, self.now())
                 self.seen.append(seen)
                 ahead = await self._watched(seen, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -169,39 +171,18 @@ class Scripted:
         finally:
             writer.close()
 
-    async def _request(self, ahead: bytes, reader: asyncio.StreamReader) -> Seen | None:
-        try:
-            head = ahead + await reader.readuntil(b"\r\n\r\n")
-        except asyncio.IncompleteReadError:
-            return None
-        first, *lines = head.decode("latin-1").strip().split("\r\n")
-        _, path, _ = first.split(" ")
-        headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-        raw = await reader.readexactly(int(headers.get("content-length", 0)))
-        return Seen(path, headers, json.loads(raw) if raw else {}, self.now())
-
     async def _watched(
         self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bytes:
         """Answers, and stops when the client leaves; what the client sent ahead."""
-        loop = asyncio.get_running_loop()
-        answering = loop.create_task(self._answer(seen, writer))
-        watching = loop.create_task(reader.read(1))
         try:
-            await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done() and not watching.result():
-                raise ConnectionResetError
-            await answering
-            return watching.result() if watching.done() else b""
-        except ConnectionError:
-            seen.left = seen.left or not answering.done()
+            return await unless_left(self._answer(seen, writer), reader)
+        except ClientLeft:
+            seen.left = True
             raise
         finally:
             seen.ended = self.now()
             self.over(seen)
-            answering.cancel()
-            watching.cancel()
-            await asyncio.gather(answering, watching, return_exceptions=True)
 
     # --- answers --------------------------------------------------------------------------------
 

@@ -3,9 +3,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from teola.engine import LeftOfMinute
+from teola.engine import LeftOfMinute, Usage
 from teola.errors import EngineError
 from teola_engines.openai import budget_headers, wire
+from teola_engines.openai.calls import CallsText
 
 
 async def pieces(*chunks):
@@ -31,6 +32,54 @@ async def test_a_line_without_end_is_given_up():
 def test_events_of_another_kind_are_no_pieces(event):
     with pytest.raises(ValueError, match="no"):
         wire.read_piece(json.dumps(event), "s", "m")
+
+
+@pytest.mark.parametrize(
+    ("choice", "levels"),
+    [
+        ({"delta": {}, "finish_reason": 5}, 0),
+        ({"delta": {}, "finish_reason": ["stop"]}, 0),
+        ({}, 99_999),
+    ],
+)
+def test_events_with_wrong_values_are_no_pieces(choice, levels):
+    event = json.dumps({"choices": [choice]})
+    with pytest.raises(ValueError, match=r"finish_reason|levels"):
+        wire.read_piece("[" * levels + event + "]" * levels, "s", "m")
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 2}, (5, 2, 0)),
+        ({"prompt_tokens": 5.0, "prompt_tokens_details": {"cached_tokens": 9}}, (5, 0, 5)),
+        ({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": [2]}}, None),
+        ({"prompt_tokens": -5}, None),
+        ({"completion_tokens": 1e999}, None),
+        ({"completion_tokens": float("nan")}, None),
+        ({"prompt_tokens": [1]}, None),
+        ({"prompt_tokens": "many"}, None),
+        ([5], None),
+    ],
+)
+def test_counts_that_are_none_are_left_to_be_estimated(told, found):
+    event = {"choices": [{"delta": {"content": "a"}}], "usage": told}
+    usage = wire.read_piece(json.dumps(event), "s", "m").usage
+    assert usage == (None if found is None else Usage(*found))
+
+
+@pytest.mark.parametrize("details", [5, True, "x", {"a": 1}, [5, None, []], None])
+def test_an_error_with_wrong_details_is_told(details):
+    body = {"error": {"message": "out of memory", "code": "oom", "details": details}}
+    error = wire.refusal("s", "m", 500, body)
+    assert error.said == "out of memory"
+
+
+def test_an_answer_of_many_levels_is_an_answer():
+    deep = "[" * 99_999
+    written = CallsText("s", typed=True)
+    written.feed(deep, ())
+    assert json.loads(written.end()) == {"answer": deep}
 
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

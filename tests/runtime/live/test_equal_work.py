@@ -57,6 +57,11 @@ class Slow(HashModel):
             raise
 
 
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
 def app(runtime: Runtime, **more: Any) -> App:
     said = Generate("say", mode="simple")
     return App(
@@ -216,8 +221,7 @@ def test_a_call_is_stopped_when_the_last_one_has_gone() -> None:
                 assert model.aborted == 0
                 one.cancel()
                 await asyncio.gather(one, return_exceptions=True)
-            for _ in range(20):
-                await asyncio.sleep(0)
+            await turns(20)
             return runtime.live.core.queues["llm"].idle
 
         assert runtime.start(run()).result()
@@ -249,28 +253,25 @@ class Counts(HashEmbedder):
         return [{"vectors": [vector(text) for text in r.inputs["texts"]]} for r in requests]
 
 
+def embedding(runtime: Runtime) -> App:
+    vectors = {"vectors": "vectors"}
+    return App("embed", Embedding(), inputs={"texts": "texts"}, outputs=vectors, runtime=runtime)
+
+
 def test_equal_texts_are_embedded_once_whoever_asks() -> None:
     engine = Counts(max_batch=1)
     with Runtime({"embedding": lambda: engine}) as runtime:
-        embeds = App(
-            "embed",
-            Embedding(),
-            inputs={"texts": "texts"},
-            outputs={"vectors": "vectors"},
-            runtime=runtime,
-        )
+        embeds = embedding(runtime)
 
         async def run() -> list[Result]:
             asked = [("why?", "default")] * 4 + [("how?", "default"), ("why?", "another")]
             going = [
                 asyncio.ensure_future(embeds.arun(texts=[q], tenant=tenant)) for q, tenant in asked
             ]
-            for _ in range(30):
-                await asyncio.sleep(0)
+            await turns(30)
             going[0].cancel()
             going[1].cancel()
-            for _ in range(10):
-                await asyncio.sleep(0)
+            await turns(10)
             engine.gate.set()
             done = await asyncio.gather(*going, return_exceptions=True)
             assert isinstance(done[0], (asyncio.CancelledError, QueryCancelled))
@@ -289,13 +290,7 @@ def test_equal_texts_are_embedded_once_whoever_asks() -> None:
 def test_what_is_too_much_for_one_fails_that_one_alone() -> None:
     engine = Counts(max_batch=1)
     with Runtime({"embedding": lambda: engine}) as runtime:
-        embeds = App(
-            "embed",
-            Embedding(),
-            inputs={"texts": "texts"},
-            outputs={"vectors": "vectors"},
-            runtime=runtime,
-        )
+        embeds = embedding(runtime)
 
         async def run() -> list[Result | BaseException]:
             going = [asyncio.ensure_future(embeds.arun(texts=["why?"])) for _ in range(3)]
@@ -323,11 +318,6 @@ class Gated(HashModel):
         yield Delta("one ")
         await gate.wait()
         yield Delta("two three", "stop", Usage(10, 3))
-
-
-async def turns(number: int) -> None:
-    for _ in range(number):
-        await asyncio.sleep(0)
 
 
 @catches(
