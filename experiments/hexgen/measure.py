@@ -104,10 +104,11 @@ def play(queries: Sequence[RecordedQuery], case: Case) -> Outcome:
         for scope in scopes(query.trace):
             plan = scope.trace.plan
             assert plan is not None
-            for sent in scope.trace.raw[0]:
-                p = plan.primitives[sent[0]]
+            at = {sent[0]: sent[5] for sent in scope.trace.raw[0]}  # of a call that moved the last
+            for i, instance in at.items():
+                p = plan.primitives[i]
                 if p.op in PREFILLS:
-                    placed[GROUPS[STAGE[p.component]], sent[5]] += 1
+                    placed[GROUPS[STAGE[p.component]], instance] += 1
 
     with registered(lengths):
         sim = Sim(

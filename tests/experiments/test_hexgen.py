@@ -23,6 +23,7 @@ from experiments.hexgen.policies import OURS, POLICIES, Compared
 from experiments.hexgen.recorded import NAMES, RecordedQuery, read
 from teola.errors import TeolaError
 from teola.runtime.tuning import recent
+from teola.schedule import overdue
 from tests.planted import catches, edited
 
 FOLDER = Path(figures.__file__).parent
@@ -68,6 +69,32 @@ def test_a_replayed_query_has_the_calls_that_were_recorded(recorded: list[Record
     assert len(found.latencies) == 4
     alone = play(recorded[1:2], Case("trace1", "hetero1", 1.0, 0, POLICIES["least_loaded"]))
     assert 0.5 < alone.ratios[0] < 1.0  # by itself it runs on the fastest
+
+
+@catches(
+    "both-places",
+    "a call that was late and moved counts at both instances",
+    edited(play, "in at.items()", "in ((sent[0], sent[5]) for sent in scope.trace.raw[0])"),
+)
+def test_a_call_that_moved_counts_where_it_ended(
+    recorded: list[RecordedQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overdue, "FACTOR", 1.1)
+    monkeypatch.setattr(overdue, "LEAST_S", 0.0)
+    moved = Counter[str]()
+    whole = measure.scopes
+
+    def looked(trace: Any) -> Any:
+        found = [*whole(trace)]
+        moved.update(
+            str(n) for scope in found for n in Counter(s[0] for s in scope.trace.raw[0]).values()
+        )
+        return found
+
+    monkeypatch.setattr(measure, "scopes", looked)
+    found = play(recorded * 3, Case("trace1", "hetero1", 20.0, 0, POLICIES["rr_fcfs"]))
+    assert moved["2"]
+    assert sum(found.placed.values()) == 3 * sum(len(query.calls) for query in recorded)
 
 
 def test_what_is_side_by_side_is_one_stage_and_repairs_are_one_after_another(
