@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 from experiments.common import command
 from experiments.common.command import Experiment
 from experiments.hexgen import figures
+from experiments.hexgen.cases import KINDS, OWN, SAME
 from experiments.hexgen.clusters import BUDGET
-from experiments.hexgen.measure import OWN, SAME, measure
+from experiments.hexgen.measure import measure
 from experiments.hexgen.policies import POLICIES
+from teola.runtime.tuning.tuner import SAMPLES
 
 
-def _policies(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    for name in names:
-        if name not in POLICIES:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(POLICIES)}")
-    return names
+def _some_of(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
+    """Reads some of the names that are known, with commas between them."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(text.split(","))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+        return names
+
+    return read
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +46,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"prompt tokens of a step ({BUDGET})",
     )
     parser.add_argument(
-        "--policies", type=_policies, metavar="A,B", help="only those, and the bursts alone"
+        "--policies",
+        type=_some_of(POLICIES),
+        metavar="A,B",
+        help="only those of bursts, steady runs and changes of rate",
     )
-    parser.add_argument("--bursts", action="store_true", help="leave out all but the bursts")
+    parser.add_argument(
+        "--only", type=_some_of(KINDS), metavar="A,B", help=f"only such runs: {', '.join(KINDS)}"
+    )
+    parser.add_argument(
+        "--sample",
+        choices=SAMPLES,
+        default=SAMPLES[-1],
+        help=f"what the tuner replays: the paper's window, or queries drawn ({SAMPLES[-1]})",
+    )
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="FILE",
+        help="runs go there as they end, and those that it has are not made again",
+    )
 
 
 EXPERIMENT: Final = Experiment(
@@ -54,6 +79,7 @@ EXPERIMENT: Final = Experiment(
     arguments=arguments,
     seeds=(5, 2),
     told=("rows", "tuned", "stages", "settings"),
+    elsewhere=figures.elsewhere,
 )
 
 

@@ -5,24 +5,35 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
 from rich.progress import Progress
 
 from experiments.common import pool
 from experiments.common.arrivals import arrivals
 from experiments.common.command import Options, Report
-from experiments.hexgen.clusters import BUDGET, CLUSTERS, base_s, profile_of
+from experiments.hexgen.cases import (
+    CHANGE,
+    OWN,
+    SCALE,
+    TENANTS,
+    TRACES,
+    Case,
+    about,
+    cases_of,
+)
+from experiments.hexgen.clusters import base_s, profile_of
 from experiments.hexgen.graph import APP, STAGE, Recording, Replayed, application, prior
+from experiments.hexgen.kept import keep, key_of, runs_of
 from experiments.hexgen.orders import KnownLengths, registered
-from experiments.hexgen.policies import FEW, OURS, POLICIES, SWEEP, TUNED, WB_PQ, Compared
+from experiments.hexgen.policies import SWEEP, WB_PQ
 from experiments.hexgen.recorded import GROUPS, RecordedQuery, read, shuffled
-from experiments.hexgen.tuning import Tuning
+from experiments.hexgen.tuning import Change, Tuning
 from teola.errors import InputError
 from teola.graph.ops import PREFILLS
 from teola.learning import Learner
@@ -33,54 +44,24 @@ from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.tuning.tuner import TunerOptions
 from teola.schedule.events import State
 
-TRACES: Final = ("trace1", "trace2", "trace3")
-BURSTS: Final = (0.5, 1.0)
-STEADY: Final = (0.10, 0.12, 0.14)
-TIMES_OVER: Final = 5
-"""So often a steady run repeats its trace."""
-SCALE: Final = 5.0
-"""The objective, in bases."""
-CHANGE: Final = (0.08, 0.14)
-"""Rates before and after the middle of the run in which the tuner has to notice a change."""
-TENANTS: Final = {"soon": 3.0, "late": 10.0}
-"""Objectives of the two tenants, in bases."""
 CURVE: Final = tuple(range(1, 41))
 """Scales of the attainment curves."""
-OWN, SAME = "own", "same"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One run. rate: queries a second; of a change, the second one. kind: `burst`, `steady`,
-    `change`, `oracle` or `tenants`. budget: prompt tokens of a step."""
-
-    trace: str
-    cluster: str
-    rate: float
-    seed: int
-    policy: Compared
-    kind: str = "burst"
-    objective: str = OWN
-    budget: int = BUDGET
-    sample: str = "resampled"
-
-    @property
-    def times_over(self) -> int:
-        return 1 if self.kind in ("burst", "oracle", "tenants") else TIMES_OVER
 
 
 @dataclass
 class Outcome:
-    """What a run gave. ratios: latency / base of each query, in order of arrival."""
+    """What a run gave. ratios: latency / base of each query, in order of arrival. middle: when the
+    first query of the second half came. took_s: processor seconds of the run."""
 
     latencies: list[float]
     bases: list[float]
     tenants: list[str]
     first: float
+    middle: float
     last: float
-    changes: list[tuple[float, float]]
     placed: Counter[tuple[str, int]]
     took_s: float
+    changes: list[Change] = field(default_factory=list)
 
     @property
     def ratios(self) -> list[float]:
@@ -95,14 +76,15 @@ def nearest(values: Iterable[float], percent: float) -> float:
 
 def play(queries: Sequence[RecordedQuery], case: Case) -> Outcome:
     """One run. Raises AssertionError if a query is lost or has other lengths than recorded."""
-    profile, begun = profile_of(case.cluster, case.budget), time.perf_counter()
+    profile, begun = profile_of(case.cluster, case.budget), time.process_time()
     source = Random(f"hexgen/{case.trace}/{case.seed}")
     order = shuffled(queries, source, case.times_over)
     times = _arrivals(case, len(order))
     bases = [base_s(query, profile) for query in order]
-    names = [*TENANTS]
-    tenants = [names[k % 2] if case.kind == "tenants" else "default" for k in range(len(order))]
-    scales = [TENANTS.get(tenant, SCALE) for tenant in tenants]
+    promises = TENANTS.get(case.kind, {"default": SCALE})
+    names = [*promises]
+    tenants = [names[k % len(names)] for k in range(len(order))]
+    scales = [promises[tenant] for tenant in tenants]
     of_all = fmean(bases)
     promised = [
         scale * (base if case.objective == OWN else of_all)
@@ -122,10 +104,11 @@ def play(queries: Sequence[RecordedQuery], case: Case) -> Outcome:
         for scope in scopes(query.trace):
             plan = scope.trace.plan
             assert plan is not None
-            for sent in scope.trace.raw[0]:
-                p = plan.primitives[sent[0]]
+            at = {sent[0]: sent[5] for sent in scope.trace.raw[0]}  # of a call that moved the last
+            for i, instance in at.items():
+                p = plan.primitives[i]
                 if p.op in PREFILLS:
-                    placed[GROUPS[STAGE[p.component]], sent[5]] += 1
+                    placed[GROUPS[STAGE[p.component]], instance] += 1
 
     with registered(lengths):
         sim = Sim(
@@ -174,10 +157,11 @@ def play(queries: Sequence[RecordedQuery], case: Case) -> Outcome:
         bases,
         tenants,
         times[0],
+        times[len(times) // 2],
         max(result.finished for result in results),
-        tuning.changes if tuning is not None else [],
         placed,
-        time.perf_counter() - begun,
+        time.process_time() - begun,
+        tuning.changes if tuning is not None else [],
     )
 
 
@@ -210,12 +194,32 @@ def row_of(case: Case, found: Outcome) -> Report:
     }
 
 
+def kept(folder: Path, case: Case, file: Path) -> Report:
+    """One run, which `file` keeps."""
+    report = measured(folder, case)
+    keep(file, case, report)
+    return report
+
+
 def measured(folder: Path, case: Case) -> Report:
     """One run: its row, what was tuned, which instance got which stages, and its curve."""
     found = play(read(folder / f"hexgen_{case.trace}.json"), case)
     where = {key: getattr(case, key) for key in ("trace", "cluster", "rate", "seed")}
     report: Report = {"row": row_of(case, found), "kind": case.kind, "took_s": found.took_s}
-    report["tuned"] = [{**where, "at": round(at, 1), "alpha": alpha} for at, alpha in found.changes]
+    report["tuned"] = [
+        {**where, "at": round(change.at, 1), "alpha": change.alpha} for change in found.changes
+    ]
+    report["tuning"] = [
+        {
+            **where,
+            "kind": case.kind,
+            "at": round(change.at, 1),
+            "since_middle_s": round(change.at - found.middle, 1),
+            "alpha": change.alpha,
+            "replay_s": round(change.replay_s, 2),
+        }
+        for change in found.changes
+    ]
     calls = Counter[str]()
     for (stage, _), count in found.placed.items():
         calls[stage] += count
@@ -226,9 +230,9 @@ def measured(folder: Path, case: Case) -> Report:
     ]  # fmt: skip
     ratios = found.ratios
     report["curve"] = [round(sum(r <= x for r in ratios) / len(ratios), 4) for x in CURVE]
-    if case.kind == "tenants":
+    if promises := TENANTS.get(case.kind):
         report["row"]["attained"] = {
-            tenant: _attained(found, tenant, scale) for tenant, scale in TENANTS.items()
+            tenant: _attained(found, tenant, scale) for tenant, scale in promises.items()
         }
     return report
 
@@ -236,75 +240,6 @@ def measured(folder: Path, case: Case) -> Report:
 def _attained(found: Outcome, tenant: str, scale: float) -> float:
     own = [r for r, t in zip(found.ratios, found.tenants, strict=True) if t == tenant]
     return round(sum(ratio <= scale for ratio in own) / len(own), 4)
-
-
-# --- what is run ----------------------------------------------------------------------------
-
-QUICK_LEFT_OUT: Final = frozenset(SWEEP) - {SWEEP[0]}
-ORACLES: Final = (
-    Compared("wb_pq_oracle", "urgency_oracle", "balanced_oracle", {}, {"alpha": 0.2}),
-    Compared("ours_oracle", "paced_oracle", "paced_oracle"),
-)
-OF_TENANTS: Final = (
-    POLICIES[WB_PQ],
-    POLICIES[OURS],
-    Compared(
-        "fair_urgency",
-        "fair",
-        "workload_balanced",
-        {"inner": "urgency", "by": "tenant"},
-        {"alpha": 0.2},
-    ),
-)
-
-
-def cases_of(options: Options) -> list[Case]:
-    """All runs, bursts first."""
-    given = options.given
-    objective, budget = given.objective, given.budget
-    seeds = range(options.seed, options.seed + options.seeds)
-    rates = BURSTS[1:] if options.quick else BURSTS
-    left_out = QUICK_LEFT_OUT if options.quick else frozenset()
-    wanted = given.policies or [name for name in POLICIES if name not in left_out]
-    compared = [POLICIES[name] for name in wanted]
-    places = [(trace, cluster) for trace in TRACES for cluster in CLUSTERS]
-    common: dict[str, Any] = {"objective": objective, "budget": budget}
-    bursts = [
-        Case(*place, rate, seed, policy, **common)
-        for place in places
-        for rate in rates
-        for seed in seeds
-        for policy in compared
-    ]
-    if given.bursts or given.policies:
-        return bursts
-    steady = [POLICIES[name] for name in FEW]
-    rest = [
-        Case(*place, rate, seed, policy, "steady", **common)
-        for place in (places[-1:] if options.quick else places)
-        for rate in (STEADY[1:2] if options.quick else STEADY)
-        for seed in [*seeds][: 1 if options.quick else 2]
-        for policy in steady
-    ]
-    few = [*seeds][:2]
-    oracle = [
-        Case(*place, rates[-1], seed, policy, "oracle", **common)
-        for place in places
-        for seed in few
-        for policy in (*ORACLES, POLICIES[WB_PQ], POLICIES[OURS])
-    ]
-    tenants = [
-        Case(*place, rates[-1], seed, policy, "tenants", **common)
-        for place in places
-        for seed in few
-        for policy in OF_TENANTS
-    ]
-    change = [
-        Case(*places[-1], CHANGE[1], seed, POLICIES[name], "change", **common)
-        for seed in few[:1]
-        for name in (TUNED, SWEEP[0])
-    ]
-    return [*bursts, *rest, *oracle, *tenants, *change]
 
 
 def measure(options: Options, progress: Progress) -> Report:
@@ -318,32 +253,39 @@ def measure(options: Options, progress: Progress) -> Report:
     for trace in TRACES:
         read(folder / f"hexgen_{trace}.json")
     cases = cases_of(options)
-    jobs: list[pool.Job[Report]] = [(measured, (folder, case)) for case in cases]
+    file: Path | None = options.given.resume
+    before = runs_of(file) if file else {}
+    missing = [case for case in cases if key_of(case) not in before]
+    jobs: list[pool.Job[Report]] = [
+        (kept, (folder, case, file)) if file else (measured, (folder, case)) for case in missing
+    ]
     begun = time.perf_counter()
-    found = pool.run(jobs, options.workers, progress, "runs")
+    new = pool.run(jobs, options.workers, progress, "runs") if jobs else []
+    before |= {key_of(case): report for case, report in zip(missing, new, strict=True)}
+    found = [before[key_of(case)] for case in cases]
     by_kind: dict[str, list[Report]] = {}
     for one in found:
         by_kind.setdefault(one["kind"], []).append(one)
-    given = options.given
     return {
         "rows": [row for kind in ("burst", "steady") for row in _rows(by_kind.get(kind, ()))],
-        "tuned": [change for one in found for change in one["tuned"]],
+        "tuned": [
+            change
+            for kind in ("burst", "steady")
+            for one in by_kind.get(kind, ())
+            for change in one["tuned"]
+        ],
         "stages": [stage for one in by_kind.get("burst", ()) for stage in one["stages"]],
         "settings": {
-            "quick": options.quick,
-            "bursts_only": given.bursts or bool(given.policies),
-            "policies": [*given.policies] if given.policies else [],
-            "seed": options.seed,
-            "seeds": options.seeds,
-            "objective": given.objective,
-            "budget": given.budget,
+            **about(options),
             "runs": len(found),
             "took_s": round(time.perf_counter() - begun, 1),
             "runs_took_s": round(sum(one["took_s"] for one in found), 1),
         },
+        "tuning": [change for one in found for change in one["tuning"]],
         "curves": _curves(by_kind.get("burst", ())),
         "oracle_length": [one["row"] for one in by_kind.get("oracle", ())],
         "tenants": [one["row"] for one in by_kind.get("tenants", ())],
+        "hopeless": [one["row"] for one in by_kind.get("hopeless", ())],
         "change": [one["row"] for one in by_kind.get("change", ())],
     }
 

@@ -56,15 +56,3 @@ POLICIES: Final = {
     )
 }
 """wb_pq_0.2 of the sweep is wb_pq."""
-FEW: Final = (
-    RR_FCFS,
-    "rr_pq",
-    WB_FCFS,
-    WB_PQ,
-    SWEEP[0],
-    TUNED,
-    "least_loaded",
-    "critical_path",
-    OURS,
-)
-"""Those of the steady runs."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from teola.learning import Learner
 from teola.profile import Profile
@@ -19,15 +20,23 @@ TAKES_S: Final = 10.0
 GRID: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
+class Change(NamedTuple):
+    """A found alpha. at: when it took effect. replay_s: processor seconds of the search."""
+
+    at: float
+    alpha: float
+    replay_s: float
+
+
 class Tuning:
-    """Tunes alpha while a simulation runs. changes: (when, alpha)."""
+    """Tunes alpha while a simulation runs."""
 
     def __init__(
         self, sim: Sim, profile: Profile, learner: Learner, options: TunerOptions, alpha: float
     ) -> None:
         self.sim, self.profile, self.learner = sim, profile, learner
         self.tuner, self.alpha = Tuner(options, so_far=self._so_far), alpha
-        self.changes: list[tuple[float, float]] = []
+        self.changes: list[Change] = []
         sim.at(self.tuner.due, self._window)
         self.left = 0
 
@@ -53,7 +62,10 @@ class Tuning:
         now = self.sim.now
         sample = self.tuner.look(now)
         if sample is not None:
-            self.sim.at(now + TAKES_S, self._apply, self._best(sample))
+            begun = time.process_time()
+            alpha = self._best(sample)
+            took_s = time.process_time() - begun
+            self.sim.at(now + TAKES_S, self._apply, alpha, took_s)
         self.sim.at(self.tuner.due, self._window)
 
     def _best(self, sample: list[StagedQuery]) -> float:
@@ -68,8 +80,8 @@ class Tuning:
         )
         return tuned(case, "routing", "alpha", GRID)
 
-    def _apply(self, alpha: float) -> None:
+    def _apply(self, alpha: float, replay_s: float) -> None:
         self.tuner.told()
         self.alpha = alpha
-        self.changes.append((self.sim.now, alpha))
+        self.changes.append(Change(self.sim.now, alpha, replay_s))
         self.sim.handle(Tuned("llm", "routing", {"alpha": alpha}), self.sim.now)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from teola.cli import options as o
+from teola.errors import InputError
 
 REPLAY_EXAMPLES = o.examples(
     "teola replay calls.jsonl --pool pool.json --set routing=workload_balanced",
@@ -55,6 +56,15 @@ def replay(
         ),
     ] = 5.0,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of arrivals at a rate.")] = 0,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            metavar="FILE",
+            show_default=False,
+            help="Write a page there, too: the table, and a plot of queries in time by objective.",
+        ),
+    ] = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -68,11 +78,17 @@ def replay(
     """
     from teola.cli.showing import print_json
     from teola.runtime.tuning.recorded_queries import read_queries
-    from teola.runtime.tuning.whatif import WhatIf, read_pool, shown_table
+    from teola.runtime.tuning.whatif import HEAD, WhatIf, read_pool, shown_table, table_lines
+    from teola.runtime.tuning.whatif_page import to_html
 
     queries = read_queries(trace)
     whatif = WhatIf.of(sets or [], rate, slo_scale, seed)
     comparison = whatif.compare(queries, read_pool(pool))
+    if page is not None:
+        try:
+            page.write_text(to_html(HEAD, table_lines(comparison), comparison), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write the page {str(page)!r}: {error.strerror}") from None
     if as_json:
         print_json(comparison)
     else:

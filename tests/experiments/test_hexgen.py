@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
+from argparse import Namespace
+from collections import Counter
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from experiments.common.command import Options
 from experiments.hexgen import __main__ as command
-from experiments.hexgen import figures, measure
+from experiments.hexgen import cases, figures, goals, kept, measure
+from experiments.hexgen.cases import Case
 from experiments.hexgen.clusters import base_s, profile_of
 from experiments.hexgen.graph import Recording
-from experiments.hexgen.measure import Case, nearest, play, row_of
+from experiments.hexgen.measure import nearest, play, row_of
 from experiments.hexgen.policies import OURS, POLICIES, Compared
 from experiments.hexgen.recorded import NAMES, RecordedQuery, read
 from teola.errors import TeolaError
 from teola.runtime.tuning import recent
+from teola.schedule import overdue
 from tests.planted import catches, edited
 
 FOLDER = Path(figures.__file__).parent
@@ -65,6 +69,32 @@ def test_a_replayed_query_has_the_calls_that_were_recorded(recorded: list[Record
     assert len(found.latencies) == 4
     alone = play(recorded[1:2], Case("trace1", "hetero1", 1.0, 0, POLICIES["least_loaded"]))
     assert 0.5 < alone.ratios[0] < 1.0  # by itself it runs on the fastest
+
+
+@catches(
+    "both-places",
+    "a call that was late and moved counts at both instances",
+    edited(play, "in at.items()", "in ((sent[0], sent[5]) for sent in scope.trace.raw[0])"),
+)
+def test_a_call_that_moved_counts_where_it_ended(
+    recorded: list[RecordedQuery], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overdue, "FACTOR", 1.1)
+    monkeypatch.setattr(overdue, "LEAST_S", 0.0)
+    moved = Counter[str]()
+    whole = measure.scopes
+
+    def looked(trace: Any) -> Any:
+        found = [*whole(trace)]
+        moved.update(
+            str(n) for scope in found for n in Counter(s[0] for s in scope.trace.raw[0]).values()
+        )
+        return found
+
+    monkeypatch.setattr(measure, "scopes", looked)
+    found = play(recorded * 3, Case("trace1", "hetero1", 20.0, 0, POLICIES["rr_fcfs"]))
+    assert moved["2"]
+    assert sum(found.placed.values()) == 3 * sum(len(query.calls) for query in recorded)
 
 
 def test_what_is_side_by_side_is_one_stage_and_repairs_are_one_after_another(
@@ -114,25 +144,122 @@ def test_percentiles_are_by_the_nearest_rank() -> None:
     assert nearest([3.0], 99) == 3.0
 
 
+@pytest.fixture
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Arguments of a run on one trace of two queries."""
+    for module in (measure, cases):
+        monkeypatch.setattr(module, "TRACES", ("trace1",))
+    written(tmp_path, steps(1), steps(2, 4))
+    return ["--quick", "--workers", "1", "--seeds", "1", "--data", str(tmp_path), "--json"]
+
+
 def test_the_report_has_the_keys_that_are_promised(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    few: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(measure, "TRACES", ("trace1",))
-    for trace in measure.TRACES:
-        written(tmp_path, steps(1), steps(2, 4), name=f"hexgen_{trace}.json")
-    asked = ["--quick", "--workers", "1", "--seeds", "1", "--data", str(tmp_path), "--json"]
-    command.main(
-        [*asked, "--policies", "ours,wb_pq,rr_fcfs,wb_fcfs", "--out", str(tmp_path / "out")]
-    )
+    command.main([*few, "--policies", "ours,wb_pq,wb_pq_0.0", "--out", str(tmp_path)])
     found = json.loads(capsys.readouterr().out)
     assert found.keys() == {"rows", "tuned", "stages", "settings"}
-    assert len(found["rows"]) == 2 * 4
+    assert len(found["rows"]) == 2 * 3 + 3  # bursts on two clusters, steady on one
     assert all(row.keys() == ROW for row in found["rows"])
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert [len(report[kind]) for kind in ("oracle_length", "tenants", "hopeless", "change")] == [
+        8, 6, 6, 2,
+    ]  # fmt: skip
     shown = StringIO()
     figures.show(report, Console(width=200, file=shown))
-    assert "Bursts" in shown.getvalue()
+    for title in ("Goals", "Bursts", "Steady", "Two tenants", "Where calls ran"):
+        assert title in shown.getvalue()
     assert "slo95 of `ours` against any other" in figures.section(report, Path("images/x.svg"))
+    assert "`fair_urgency`" not in figures.left_out(report)
+    assert "`sjf`" in figures.left_out(report)
+    assert "A100" in figures.readme(report)
+
+
+def test_runs_that_a_file_has_are_not_made_again(
+    few: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    asked = [*few, "--only", "burst", "--policies", "ours", "--resume", str(file)]
+    command.main(asked)
+    first = json.loads(capsys.readouterr().out)
+    made: list[Case] = []
+    monkeypatch.setattr(measure, "keep", lambda file, case, report: made.append(case))
+    command.main(asked)
+    assert json.loads(capsys.readouterr().out)["rows"] == first["rows"]
+    assert not made
+    command.main([*asked, "--budget", "512"])
+    assert len(made) == 2
+    monkeypatch.setattr(kept, "code", lambda: "of other sources")
+    assert kept.runs_of(file) == {}
+    file.write_text('{"rows": []}\n')
+    with pytest.raises(TeolaError, match="line 1: this is no run"):
+        kept.runs_of(file)
+
+
+def options(quick: bool, seeds: int, **given: Any) -> Options:
+    asked = {"objective": "own", "budget": 2048, "sample": "resampled", "only": None}
+    return Options(quick, 0, 0, seeds, 1, None, Namespace(**{**asked, "policies": None, **given}))
+
+
+def test_the_whole_experiment_has_all_runs() -> None:
+    whole = cases.cases_of(options(False, 5))
+    kinds = Counter(case.kind for case in whole)
+    assert kinds["burst"] == 3 * 2 * 2 * 5 * len(POLICIES)
+    steady = [case for case in whole if case.kind == "steady"]
+    assert {case.rate for case in steady} == {0.10, 0.12, 0.14}
+    left_out = {"edf", "sjf", "least_slack", "paced_fcfs", "work_edf"}
+    assert {case.policy.name for case in steady} == POLICIES.keys() - left_out
+    assert Counter(case.seed for case in steady).keys() == {0, 1}
+    assert [case.times_over for case in whole if case.kind == "change"] == [5, 5, 5]
+    quick = cases.cases_of(options(True, 2))
+    assert {case.rate for case in quick if case.kind == "burst"} == {1.0}
+    assert not {"wb_pq_0.1", "wb_pq_0.5"} & {case.policy.name for case in quick}
+    assert [case.kind for case in cases.cases_of(options(True, 1, only=("change",)))] == [
+        "change"
+    ] * 3
+
+
+def row(
+    policy: str, slo95: float, *, rate: float = 1.0, cluster: str = "hetero1", **also: float
+) -> Any:
+    usual = {"slo99": 2 * slo95, "p95": 10 * slo95, "mean": 5 * slo95, "throughput": 0.1}
+    where = {"trace": "trace1", "cluster": cluster, "rate": rate, "seed": 0, "policy": policy}
+    return {**where, "slo95": slo95, **usual, "attained": 0.5, **also}
+
+
+def judged(*rows: Any, **settings: Any) -> dict[str, list[str]]:
+    about = {"objective": "own", "budget": 2048, **settings}
+    return {line[0]: line[2:] for line in goals.lines({"rows": rows, "settings": about})}
+
+
+@catches(
+    "geometric",
+    "a goal of each cell is judged by the mean",
+    edited(goals.worst, "min(gains(rows", "geometric(gains(rows"),
+)
+def test_goals_are_judged_cell_by_cell() -> None:
+    rows = [row("ours", 4.0), row("wb_pq", 8.0), row("ours", 4.4, cluster="hetero2")]
+    found = judged(*rows, row("wb_pq", 4.0, cluster="hetero2"))
+    assert found["`ours` against every other policy, slo95"] == ["at worst 0.91 (wb_pq)", "missed"]
+    assert found["`ours` against the best fixed alpha, slo95"] == ["1.35 (wb_pq)", "met"]
+    assert found["`wb_pq` against `rr_fcfs`, slo95"] == ["not run", ""]
+    assert found["`ours` against `wb_pq`, attained"] == ["0.50 against 0.50", "missed"]
+    steady = [row("ours", 2.0, rate=0.1), row("wb_pq", 3.0, rate=0.1, throughput=0.104)]
+    found = judged(*steady, row("wb_pq_0.0", 2.5, rate=0.1), row("wb_pq_tuned", 2.6, rate=0.1))
+    assert found["`ours` against the best fixed alpha, slo95, steady"] == [
+        "1.25 (wb_pq_0.0)",
+        "met",
+    ]
+    assert found["tuned alpha against alpha 0, slo95, steady"] == ["0.96 (wb_pq_0.0)", "missed"]
+    assert found["tuned alpha against the best fixed one, slo95, steady"][1] == "met"
+    same = judged(*rows[:2], objective="same")
+    assert same["`ours` against every other policy, p95"] == ["at worst 2.00 (wb_pq)", "met"]
+    assert judged(*rows[:2], budget=512) == {
+        "`ours` against `wb_pq`, slo95": ["2.00 (wb_pq)", "met"]
+    }
 
 
 def test_the_tuned_alpha_is_told(
@@ -142,8 +269,9 @@ def test_the_tuned_alpha_is_told(
     tuned = Compared("t", "urgency", "workload_balanced", {}, {"alpha": 0.0}, tuned=True)
     found = play(recorded, Case("trace1", "hetero1", 0.05, 0, tuned, "steady"))
     assert found.changes
-    assert all(0.0 <= alpha <= 1.0 for _, alpha in found.changes)
-    assert len({at for at, _ in found.changes}) == len(found.changes)
+    assert all(0.0 <= change.alpha <= 1.0 for change in found.changes)
+    assert len({change.at for change in found.changes}) == len(found.changes)
+    assert all(change.replay_s > 0 for change in found.changes)
 
 
 def test_unknown_policies_are_refused() -> None:
@@ -151,20 +279,12 @@ def test_unknown_policies_are_refused() -> None:
         command.main(["--policies", "best"])
 
 
-def test_the_prose_says_what_the_report_says() -> None:
-    """Each figure of the table of means stands in the README as in the report."""
+def test_the_pages_say_what_the_report_says() -> None:
+    """What `--docs` writes is what stands there."""
     report = json.loads((FOLDER / "report.json").read_text())
-    prose = (FOLDER / "README.md").read_text()
-    for row in figures.lines(figures.of_bursts(report["rows"])):
-        assert f"| {' | '.join(row)} |" in prose
-    bursts = figures.of_bursts(report["rows"])
-    for line in figures.told(bursts):
-        assert line in prose
-    for few in ({"ours"}, {"ours", "wb_pq"}, {"rr_fcfs"}):  # as --policies may say
-        lines = figures.told([row for row in bursts if row["policy"] in few])
-        assert bool(lines) is (len(few) > 1)
-    settings = report["settings"]
-    assert re.search(rf"{settings['runs']:,} runs", prose)
-    page = (Path("docs") / "scheduling.md").read_text()
-    for row in figures.lines(figures.of_bursts(report["rows"])):
-        assert f"| {' | '.join(row)} |" in page
+    docs = Path("docs")
+    assert (
+        figures.section(report, Path("images/hexgen.svg")) in (docs / "benchmarks.md").read_text()
+    )
+    for page, text in figures.elsewhere(report).items():
+        assert text in (docs / page).read_text()

@@ -16,13 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from teola.cost import StepTime
 from teola.errors import EngineError
 from teola.passes import PIPELINE, optimise
 from teola.policies.batching import BATCHING
-from teola.profile import paper
+from teola.profile import EngineProfile, Profile, paper
 from teola.runtime.sim import Sim
+from teola.runtime.sim.staged import (
+    StagedAnswers,
+    StagedCall,
+    StagedPlans,
+    StagedQuery,
+    inputs_of,
+)
 from teola.runtime.values import Tokens
-from teola.schedule.events import Cause, Command, Dispatch, Finish, Retried
+from teola.schedule.events import Cause, Command, Dispatch, Finish, Retried, Tuned
 from teola.schedule.plan import Plan
 from teola.testing.hash_engines import HashEmbedder, hash_engines
 from teola.testing.pass_contract import parts_by, profile_of
@@ -116,6 +124,36 @@ def test_a_fresh_core_repeats_what_the_simulated_one_did(
     queues = {name: fresh(queue, batching) for name, queue in core.queues.items()}
     for call, again in zip(core.log.calls, replayed(core.log, queues), strict=True):
         assert plain(again) == plain(call[3]), call[:2]
+
+
+def test_a_log_in_which_an_option_was_tuned_is_repeated() -> None:
+    """The event is in the log: without it, a fresh core decides otherwise."""
+    pool = tuple(
+        EngineProfile(step=StepTime(0.02, per_token_s=token_s), max_batch=2048, max_sequences=256)
+        for token_s in (0.0002, 0.0008)
+    )
+    llm = replace(pool[0], pool=pool, instances=2, source="declared")
+    profile = Profile("unequal", {"llm": llm})
+    query = StagedQuery(((StagedCall("plan", 1000, 20),), (StagedCall("tell", 3000, 40),)))
+    answers, plan = StagedAnswers(), StagedPlans(profile).plan(query)
+    policies = {"batching": "urgency", "routing": "workload_balanced"}
+    sim = Sim(profile, **{kind: {"llm": name} for kind, name in policies.items()}, outcomes=answers)
+    core = sim.core = RecordingCore({}, sim._measure, sim.queries)
+    for k in range(12):
+        answers.put(str(k), query)
+        sim.submit(plan, inputs_of(query), at=0.2 * k, id=str(k), finish_by_s=20.0)
+    sim.at(1.0, lambda: sim.handle(Tuned("llm", "routing", {"alpha": 1.0}), sim.now))
+    assert len(sim.run()) == 12
+
+    def again(log: Log) -> list[Any]:
+        queues = {name: fresh(queue, **policies) for name, queue in core.queues.items()}
+        return [plain(commands) for commands in replayed(log, queues)]
+
+    said = [plain(call[3]) for call in core.log.calls]
+    assert again(core.log) == said
+    untuned = [call for call in core.log.calls if not isinstance(call[1], Tuned)]
+    assert len(untuned) == len(said) - 1
+    assert again(replace(core.log, calls=untuned)) != [plain(call[3]) for call in untuned]
 
 
 def test_an_error_is_told_apart() -> None:

@@ -184,9 +184,9 @@ def _value(text: str) -> Any:
 HEAD: Final = ("batching", "routing", "mean", "p95", "slo95", "in time", "queries/s")
 
 
-def shown_table(found: Mapping[str, Any]) -> str:
-    """For the terminal."""
-    lines = [HEAD]
+def table_lines(found: Mapping[str, Any]) -> list[Sequence[str]]:
+    """A line for each row, as HEAD has it."""
+    lines: list[Sequence[str]] = []
     for row in found["rows"]:
         told = ",".join(
             f"{name}={value}" for one in row["options"].values() for name, value in one.items()
@@ -202,6 +202,12 @@ def shown_table(found: Mapping[str, Any]) -> str:
                 f"{row['throughput']:.3f}",
             )
         )
+    return lines
+
+
+def shown_table(found: Mapping[str, Any]) -> str:
+    """For the terminal."""
+    lines = [HEAD, *table_lines(found)]
     widths = [max(len(line[k]) for line in lines) for k in range(len(HEAD))]
     head = f"{found['queries']:,} queries on {found['instances']} instances"
     body = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,19 @@ def test_other_policies_are_compared_with_those_that_serve(
         assert row["mean_s"] <= row["p95_s"]
     assert call(words) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == [second]
-    assert call(words[:-1]) == 0
+    page = tmp_path / "page.html"
+    assert call([*asked[:-7], *asked[-6:], "--page", str(page)]) == 0
     assert "12 queries on 2 instances" in capsys.readouterr().out
+    drawn = page.read_text()
+    assert "<td>workload_balanced (alpha=0.2)</td>" in drawn
+    (line, _) = re.findall(r'<polyline points="([^"]*)"', drawn)
+    heights = [float(point.partition(",")[2]) for point in line.split()]
+    assert len(heights) == len(first["curve"]) == 40
+    assert heights[0] - heights[4] == pytest.approx(
+        264 * (first["attained"] - first["curve"][0]), abs=0.11
+    )
+    assert call([*words, "--page", str(tmp_path / "no" / "page.html")]) == 2
+    assert "cannot write the page" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
