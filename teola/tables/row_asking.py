@@ -11,14 +11,15 @@ run that is killed has what came back until then, and asks for the rest when it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
+from teola.tables.beginnings import POSITIONS
 from teola.tables.call_stage import CallStage
 from teola.tables.llm_call import TEXT, LlmCall
-from teola.tables.orders import ColumnOrder, Orders
+from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
 from teola.tables.plan_steps import ROW, AskCall
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.question_run import AskProgress, AskRows, QuestionRun
@@ -202,7 +203,7 @@ class CallAsker:
         if window is None or found.bytes + len(call.names) * SHORT <= window.room(call):
             return 0
         # By all rows and not by those to ask: the same table is cut alike the next time.
-        order = self.order(call, where="").positions
+        order = self.order(call, where="", groups=False).positions
         if not call.names or not cut_values(self.con, "teola_inputs", call, order, window):
             return 0
         fields = [f"f{at}" for at in range(len(call.names))]
@@ -240,9 +241,11 @@ class CallAsker:
             self.errors_allowed,
             self.progress,
         )
-        order = self.order(ask.call)
+        order = self.order(ask.call, todo)
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
-        sql = self._rows_sql(ask.call, order.positions)
+        sql = rows_sql(
+            "teola_inputs", UNKNOWN, ask.call.names, order, in_order="sort" in self.passes
+        )
         try:
             if "warm" in self.passes and todo >= LEAST_WARMED:
                 # The first batch would compute the instruction as often as it has rows.
@@ -250,9 +253,14 @@ class CallAsker:
             run.go(sql)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
+            self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
 
-    def order(self, call: LlmCall, where: str = UNKNOWN) -> ColumnOrder:
-        """The order of a call's fields, for what `_gather` found. where: which of it."""
+    def order(
+        self, call: LlmCall, todo: int = 0, where: str = UNKNOWN, *, groups: bool = True
+    ) -> ColumnOrder:
+        """The order of a call's fields, for what `_gather` found. todo: how many are asked, by
+        which the time to plan is bounded. where: which of it. groups: whether rows may have orders
+        of their own."""
         written = tuple(range(len(call.names)))
         if len(written) < 2:
             return ColumnOrder(written, 0.0, "there is one order only")
@@ -260,19 +268,10 @@ class CallAsker:
             return ColumnOrder(written, 0.0, "fixed_order")
         if "columns" not in self.passes or "sort" not in self.passes:
             return ColumnOrder(written, 0.0, "as written: the pass is off")
-        return Orders(self.con, "teola_inputs", where, call.names, len(call.prompt)).best()
-
-    def _rows_sql(self, call: LlmCall, order: Sequence[int]) -> str:
-        """SQL of the rows to ask in order: key, text, and a number that changes with the first
-        ordered field."""
-        names = [call.names[at] for at in order]
-        texts = [f"f{at}" for at in order]
-        first = f"hash({texts[0]})" if texts else "0"
-        keys = ", ".join([*texts, "key"]) if "sort" in self.passes else "key"
-        return (
-            f"SELECT key, {lines_of(names, texts)} AS text, {first} AS opens FROM teola_inputs "
-            f"{UNKNOWN} ORDER BY {keys}"
-        )
+        run_s = self.answers.seconds_of(self.model_of(call), todo) if todo else None
+        longest_s = LONGEST_S if run_s is None else min(LONGEST_S, OF_RUN * run_s)
+        orders = Orders(self.con, "teola_inputs", where, call.names, len(call.prompt), longest_s)
+        return orders.best(groups=groups)
 
     # --- answers --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, Final
 
 from teola.tables.answer_table import AnswersInUse, AnswerTable
+from teola.tables.beginnings import POSITIONS
 from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
 from teola.tables.executor import Executor
@@ -129,7 +130,8 @@ class _Estimator(CallAsker):
         stage = CallStage(operator.digest, call.prompt)
         self._key(ask, operator)
         self._count(stage, self._gather(ask, operator))
-        order = self.order(call)
+        order = self.order(call, stage.distinct - stage.answered_before)
+        self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
         self._estimate(ask, stage, order.positions, order.share, order.reason)
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_new AS SELECT *, CAST(NULL AS {call.type}) AS "
