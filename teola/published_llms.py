@@ -1,8 +1,8 @@
 """LLMs on machines of today, by name: the time of a step, fitted to published runs.
 
 `teola profile fit` makes such a profile of runs of your own. These are fitted to runs of serving
-engines (in-sample error 1 to 3 %), or added up from tables of kernels; a term of those that is 0
-was not to be had.
+engines (in-sample error 1 to 3 %), or added up from tables of kernels or from what a machine's
+memory gives; a term of those that is 0 was not to be had.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ def _step(base: float, sequence: float, context: float, token: float, pair: floa
 _TENSORRT: Final = "fitted to published runs of TensorRT-LLM"
 _VLLM: Final = "fitted to published runs of vLLM"
 _KERNELS: Final = "added up from tables of kernels, and 2 ms a step"
+_MEMORY: Final = (
+    "added up from an L4's memory: 13.5 GB of weights and 0.5 MB of KV a token at 300 GB/s; a "
+    "prompt token is 13.5 GFLOP at 45 TFLOPS; not fitted to any run"
+)
 
 PUBLISHED: Final[Mapping[str, PublishedLLM]] = {
     "llama-8b-h100": PublishedLLM(
@@ -44,5 +48,7 @@ PUBLISHED: Final[Mapping[str, PublishedLLM]] = {
     "llama-8b-a6000": PublishedLLM(_step(25.5, 0, 0, 0.167), _KERNELS),
     "llama-8b-rtx4090": PublishedLLM(_step(19.8, 0, 0, 0.083), _KERNELS),
     "llama-8b-rtxpro6000": PublishedLLM(_step(13.0, 0, 0.092, 0.033), _KERNELS),
+    "llama2-7b-l4": PublishedLLM(_step(45, 0, 1.7, 0.3), _MEMORY, kv_tokens=13_600),
 }
-"""Llama 3.1 8B in bfloat16, 70B in fp8, Qwen3 32B in bfloat16; x4: over four of them."""
+"""Llama 3.1 8B and Llama 2 7B in 16 bits, 70B in fp8, Qwen3 32B in bfloat16; x4: over four of
+them."""
