@@ -171,7 +171,7 @@ class App(Application):
         chosen = (
             profile.for_engines([runtime.spec(name) for name in names])
             if profile
-            else runtime.profile_for(names)
+            else runtime.profile_for(names, newest=not analyze)
         )
         if analyze:
             ask = QuerySpec(values, overrides or {}, passes, tenant="default")

@@ -18,6 +18,9 @@ class Habit:
     prompt: tokens of a prompt for each one that was planned.
     cached: tokens of a prompt, from its beginning, that instances found in their caches.
     output: generated tokens for each one that was planned; output_p90: in the longest tenth.
+    billed_calls: of its latest calls that were charged, those of longer ago counting less. planned,
+    billed, billed_cached: of these together, tokens of prompts that were planned, that engines
+    charged for, and that they charged as cached. All are 0 where no engine told.
     seconds: what a function of its own takes (None: it is no function).
     branches: how often a Condition took each branch.
     turns: of a component that grows: `turns[k]` is how often a run of it had at least k turns (an
@@ -33,6 +36,10 @@ class Habit:
     seconds: float | None = None
     branches: Mapping[str, int] = field(default_factory=dict)
     turns: Sequence[int] = ()
+    billed_calls: float = 0.0
+    planned: float = 0.0
+    billed: float = 0.0
+    billed_cached: float = 0.0
 
     def turns_after(self, k: int) -> float | None:
         """How many turns are to be expected after turn `k` (0: in all), the mean of what followed

@@ -94,7 +94,8 @@ def test_programs_read_the_same(teola: CommandLine, learned: Path) -> None:
     assert {"cpu", "cores", "memory_gib"} <= set(engines["llm"]["machine"])
     judge = next(one for one in found["components"] if one["component"] == "judge")
     assert set(judge) == {"app", "component", "calls", "prompt", "cached", "output", "output_p90",
-        "seconds", "branches", "odds", "turns"}  # fmt: skip
+        "seconds", "branches", "odds", "turns", "billed_calls", "planned", "billed",
+        "billed_cached"}  # fmt: skip
     assert judge["odds"] == {"false": 0.25, "true": 0.75}
 
 

@@ -12,6 +12,8 @@ REMEMBERED: Final = 64
 """Answers that a distribution of lengths is made of."""
 NEWEST: Final = 1 / 32
 """Weight of a new value in a mean of many."""
+BILLED: Final = 1 - 1 / 64
+"""Of sums of what was billed, with each prompt that is added."""
 LATE: Final = 0.9
 """The quantile that is told beside the mean."""
 MOVED: Final = 0.1
@@ -22,7 +24,10 @@ FEW_TOKENS: Final = 16.0
 class _Means:
     """Running means of one component."""
 
-    __slots__ = ("branches", "cached", "calls", "outputs", "prompt", "seconds", "turns")
+    __slots__ = (
+        *("billed", "billed_cached", "billed_calls", "branches", "cached", "calls", "outputs"),
+        *("planned", "prompt", "seconds", "turns"),
+    )
 
     def __init__(self, habit: Habit | None = None) -> None:
         self.calls = habit.calls if habit else 0
@@ -31,6 +36,10 @@ class _Means:
         self.seconds = habit.seconds if habit else None
         self.branches = dict(habit.branches) if habit else {}
         self.turns = [*habit.turns] if habit else []
+        self.billed_calls = habit.billed_calls if habit else 0.0
+        self.planned = habit.planned if habit else 0.0
+        self.billed = habit.billed if habit else 0.0
+        self.billed_cached = habit.billed_cached if habit else 0.0
         self.outputs: deque[float] = deque(maxlen=REMEMBERED)
         if habit and (habit.output, habit.output_p90) != (1.0, 1.0):
             others = max(0.0, (10 * habit.output - habit.output_p90) / 9)
@@ -48,6 +57,10 @@ class _Means:
             seconds=self.seconds,
             branches=dict(self.branches),
             turns=tuple(self.turns),
+            billed_calls=self.billed_calls if self.billed else 0.0,
+            planned=self.planned if self.billed else 0.0,
+            billed=self.billed,
+            billed_cached=self.billed_cached,
         )
 
     @property
@@ -85,6 +98,18 @@ class Habits:
         means.prompt += (factor - means.prompt) * means.newest
         if cached is not None:
             means.cached += (cached - means.cached) * means.newest
+
+    def billed(
+        self, app: str, component: str, planned: int, prompt_tokens: int, cached_tokens: int
+    ) -> None:
+        """A prompt, or the beginning of one, was planned to have so many tokens. Its engine charged
+        for so many (0 for a beginning: the whole prompt is charged with its end), of which so many
+        as cached. Sums and no means: of calls that differ in length, the long ones cost most."""
+        means = self._means.setdefault((app, component), _Means())
+        means.billed_calls = means.billed_calls * BILLED + bool(prompt_tokens)
+        means.planned = means.planned * BILLED + planned
+        means.billed = means.billed * BILLED + prompt_tokens
+        means.billed_cached = means.billed_cached * BILLED + cached_tokens
 
     def generated(self, app: str, component: str, factor: float, *, cut: bool = False) -> None:
         """An answer had so many tokens for each one planned. cut: it was withdrawn by then, so it

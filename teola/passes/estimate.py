@@ -270,6 +270,19 @@ def expected(graph: Graph, p: Primitive, profile: Profile | None = None) -> bool
     return all(g.branch == _likeliest(graph, g.condition, profile) for g in p.guards)
 
 
+def taken_share(graph: Graph, p: Primitive, profile: Profile | None = None) -> float:
+    """How often `p` runs: the part of the decisions that led to it. A condition that has not
+    decided yet takes the branch that is expected."""
+    found = 1.0
+    for guard in p.guards:
+        seen = _seen(graph, guard.condition, profile)
+        if decided := sum(seen.values()):
+            found *= seen.get(guard.branch, 0) / decided
+        elif guard.branch != _likeliest(graph, guard.condition, profile):
+            return 0.0
+    return found
+
+
 def _likeliest(graph: Graph, condition: str, profile: Profile | None) -> str:
     params = graph[condition].params
     assert isinstance(params, ConditionParams)

@@ -1,10 +1,12 @@
 """What a query may cost before it runs: tokens of its calls of LLMs, and money.
 
     low        branches that are certain, short answers, few turns and items
-    expected   branches that are expected, answers and turns as they were until now, on average
+    expected   branches as often as they were taken, prompts, answers and turns as they were until
+               now, on average
     high       every branch, answers and turns as the longest tenth
 
-Before anything has run, answers are as long as passes plan them, a loop has a turn at least and as
+Prompts are as long as they were billed, which is how engines count, as soon as they have told.
+Before anything has run, the branches are those that are expected, answers are as long as passes plan them, a loop has a turn at least and as
 many as it may at most, and a list as many items as it is planned to have.
 """
 
@@ -17,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from teola.graph import DecodeParams, Graph, GrowParams, Primitive
 from teola.graph.ops import DECODES, GROUP_HEADS, PREFILLS
 from teola.habit import Habit
-from teola.passes.estimate import expected, kept_tokens, planned_output, planned_tokens
+from teola.passes.estimate import kept_tokens, planned_output, planned_tokens, taken_share
 from teola.price import Price
 from teola.profile import Profile
 
@@ -75,22 +77,28 @@ class Expenses(NamedTuple):
         return {name: expense.to_json() for name, expense in self._asdict().items()}
 
 
-def expenses(graph: Graph, profile: Profile, price_of: PriceOf) -> Expenses:
-    """Expenses of a graph, with the parts that it is expected to grow. profile: with habits."""
+def expenses(
+    graph: Graph, profile: Profile, price_of: PriceOf, *, in_part: bool = False
+) -> Expenses:
+    """Expenses of a graph, with the parts that it is expected to grow. profile: with habits.
+    in_part: it is a part's, whose inputs nobody knows before it begins; so a prompt there is as
+    long as those before it, and not as its plan says."""
     total = Expenses(NOTHING, NOTHING, NOTHING)
     for p in graph.primitives:
-        own = _primitive(graph, p, profile, price_of)
+        own = _primitive(graph, p, profile, price_of, in_part)
         if own is None:
             continue
         total = Expenses(
             total.low if p.guards else total.low.plus(own.low),
-            total.expected.plus(own.expected) if expected(graph, p, profile) else total.expected,
+            total.expected.plus(own.expected, taken_share(graph, p, profile)),
             total.high.plus(own.high),
         )
     return total
 
 
-def _primitive(graph: Graph, p: Primitive, profile: Profile, price_of: PriceOf) -> Expenses | None:
+def _primitive(
+    graph: Graph, p: Primitive, profile: Profile, price_of: PriceOf, in_part: bool
+) -> Expenses | None:
     habit = profile.habit(graph.name, p.component)
     if type(p.params) is GrowParams:
         return _grown(graph, p, p.params, habit, profile, price_of)
@@ -102,6 +110,9 @@ def _primitive(graph: Graph, p: Primitive, profile: Profile, price_of: PriceOf) 
             kept = habit.cached
         cached = min(kept, prompt)
         calls = float(p.op in GROUP_HEADS)
+        if habit.planned:
+            share = calls / habit.billed_calls if in_part else planned / habit.planned
+            prompt, cached = share * habit.billed, share * habit.billed_cached
         expense = _priced(p, price_of, prompt, cached, 0.0, calls)
         if habit.calls:
             return Expenses(expense, expense, expense)
@@ -139,7 +150,7 @@ def _grown(
     """Expenses of all parts of a primitive that grows."""
     repeated = params.grower.repeated
     body = params.grower.bodies[repeated.body].planned(graph.name)
-    part = expenses(body, profile, price_of)
+    part = expenses(body, profile, price_of, in_part=True)
     few, usual, many = _times(p, params, habit)
     return Expenses(
         NOTHING.plus(part.low, few),

@@ -248,13 +248,17 @@ class Runtime:
         }
         return replace(found, engines={**found.engines, **running})
 
-    def profile_for(self, names: Iterable[str]) -> Profile:
-        """The profile that passes go by now, with an entry for each of the engines `names`."""
+    def profile_for(self, names: Iterable[str], *, newest: bool = False) -> Profile:
+        """The profile that passes go by now, with an entry for each of the engines `names`.
+        newest: with all that is known by now, also what has moved so little that plans stay."""
         declared = self.declared_for(names := list(names))
         if self.memory:
             for name in names:
                 self.memory.recall(name, self.configs[name])
-        return self.learner.lessons.over(declared) if self.learner else declared
+        if self.learner is None:
+            return declared
+        lessons = self.learner.snapshot() if newest else self.learner.lessons
+        return lessons.over(declared)
 
     def _profile_by_instance(self, name: str) -> Profile:
         """The same of engine `name`, with each instance as fast as its own calls were."""

@@ -49,6 +49,34 @@ def test_what_caches_had_counts_only_where_it_is_told() -> None:
 
 
 @catches(
+    "beginning-twice",
+    "the beginning of a prompt that is computed ahead counts as a call",
+    edited(Habits.billed, "+ bool(prompt_tokens)", "+ 1"),
+)
+def test_what_is_billed_is_summed_so_that_long_prompts_count_by_their_length() -> None:
+    """Ten times as many tokens as planned of a short prompt, half as many of a long one."""
+    habits = Habits()
+    for _ in range(200):
+        habits.billed(*KEY, 10, 100, 0)
+        habits.billed(*KEY, 400, 0, 0)
+        habits.billed(*KEY, 590, 500, 250)
+    habit = of(habits)
+    assert habit.billed / habit.planned == pytest.approx(600 / 1_000, rel=0.01)
+    assert habit.billed / habit.billed_calls == pytest.approx(300, rel=0.02)
+    assert habit.billed_cached / habit.billed == pytest.approx(250 / 600, rel=0.02)
+    again = Habits()
+    again.recall({KEY: habit})
+    again.billed(*KEY, 590, 500, 250)
+    assert of(again).billed / of(again).planned == pytest.approx(0.6, rel=0.02)
+
+
+def test_who_tells_no_tokens_is_not_known_by_its_bill() -> None:
+    habits = Habits()
+    habits.billed(*KEY, 10, 0, 0)
+    assert of(habits) == UNSEEN
+
+
+@catches(
     "habits-late-is-mean",
     "the longest tenth is as long as all",
     edited(module._Means.habit, "LATE * len", "0.5 * len"),

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from teola import Agent, App, Each, Generate, Loop
+from teola import Agent, App, Condition, Each, Generate, Loop
 from teola.habit import Habit
+from teola.passes.estimate import planned_tokens
 from teola.passes.expense import expenses
 from teola.price import Price
 from teola.profile import Profile, paper
@@ -58,6 +59,42 @@ def test_what_grows_counts_as_often_as_it_is_expected_to() -> None:
     assert usual.answer == pytest.approx(6.5 * 32)
     assert high.answer == pytest.approx(7 * 48)
     assert usual.cached == pytest.approx(6.5 * 8)
+
+
+def test_a_branch_counts_as_often_as_it_was_taken() -> None:
+    """Four calls against one: at first the expected branch alone, then by what was decided."""
+    condition = Condition(
+        lambda question: True,
+        reads=["question"],
+        then=Generate("short", mode="simple"),
+        otherwise=Generate("long", mode="tree", inputs={"context": "notes"}),
+        name="if",
+    )
+    inputs = {"question": "text", "notes": "texts"}
+    made = App("app", condition, inputs=inputs, outputs={"answer": "answer"})
+    graph = made.builder.build(made.builder.configure({}), {"notes": 3})
+    assert expenses(graph, profile(), price_of).expected.calls == 1
+    seen = profile(**{"if": Habit(branches={"then": 1, "otherwise": 3})})
+    low, usual, high = expenses(graph, seen, price_of)
+    assert (low.calls, usual.calls, high.calls) == (0, 0.25 * 1 + 0.75 * 4, 5)
+
+
+def test_prompts_are_as_long_as_they_were_billed() -> None:
+    """By their plan, which knows lists and documents; in parts, whose inputs nobody knows before,
+    as long as those until now."""
+    habit = Habit(
+        calls=9, prompt=7.0, billed_calls=5.0, planned=1_000.0, billed=3_000.0, billed_cached=500.0
+    )
+    alone = App("app", note(), inputs={"topic": "text"}, outputs={"note": "answer"})
+    graph = alone.builder.build(alone.builder.configure({}), {})
+    planned = sum(planned_tokens(graph, p) for p in graph.primitives)
+    usual = expenses(graph, profile(note=habit), price_of).expected
+    assert (usual.prompt, usual.cached) == pytest.approx((3 * planned, planned / 2))
+    each = Each(note(), over="topics", item="topic", gives={"notes": "answer"})
+    made = App("app", each, inputs={"topics": "texts"}, outputs={"notes": "notes"})
+    graph = made.builder.build(made.builder.configure({}), {"topics": 4})
+    usual = expenses(graph, profile(note=habit), price_of).expected
+    assert (usual.prompt, usual.cached) == pytest.approx((4 * 600, 4 * 100))
 
 
 def test_loops_and_agents_have_a_turn_at_least_and_all_that_they_may_at_most() -> None:

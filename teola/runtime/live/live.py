@@ -18,7 +18,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from teola.engine import EngineResult, QueryContext, Request
+from teola.engine import EngineResult, QueryContext, Request, Usage
 from teola.errors import QueryCancelled, TeolaError
 from teola.graph import DecodeParams, Growth
 from teola.learning import Learner
@@ -31,7 +31,7 @@ from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.accounts import AccountWatch
 from teola.runtime.live.batch import GONE, as_retryable, results_of
-from teola.runtime.live.call import LiveCall, Lives, call_of, own_copy
+from teola.runtime.live.call import NO_USAGE, LiveCall, Lives, call_of, own_copy
 from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
 from teola.runtime.live.equal_work import EqualWork
@@ -688,10 +688,12 @@ class Live(Driver[LiveQuery]):
                 if work.spec.members:
                     await generated.run(host, call)
                     self.paying.settled(query, i, generated, place, made)
+                    self._bill(query, work, generated.usage)
                     if isinstance(same, bytes):
                         self.equal.keep(query, same, *generated.answer, self.loop.time())
                 else:
                     outcome = await self.sequences.prefill(host, query, i, call)
+                    self._bill(query, work, NO_USAGE)
                     query.trace.ended(i, 0, self.loop.time())
         except asyncio.CancelledError as error:
             self.paying.failed(query, i, generated, place, made, error)
@@ -703,6 +705,15 @@ class Live(Driver[LiveQuery]):
         else:
             query.watch(i, work.total, "finished")
         self._end(command, work, outcome, generated.cached, generated.generated)
+
+    def _bill(self, query: LiveQuery, work: Work, usage: Usage) -> None:
+        """Learn what a prompt is charged for, against its plan."""
+        if self.learner is not None:
+            spec = work.spec
+            charged = usage.prompt_tokens, usage.cached_tokens
+            planned = spec.planned_tokens + work.fused_tokens
+            app = query.run.asker.app
+            self.learner.habits.billed(app, spec.component, planned, *charged)
 
     def _wrote(self, query: LiveQuery, head: int, sent: Dispatch, k: int, item: Any) -> bool:
         self.wake()
