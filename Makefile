@@ -69,8 +69,8 @@ QUERIES_scale := 20000
 QUERIES_routing = $(QUERIES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test nightly bugs soak experiments vllm lint style format lock lock-vllm \
-	lock-bfcl sbom clean
+.PHONY: help setup demo check test nightly bugs mutants soak experiments vllm lint style format lock \
+	lock-vllm lock-bfcl sbom clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -128,6 +128,12 @@ nightly: $(STAMP) vllm  ## what takes long and says little more: experiments, 10
 
 bugs: $(STAMP)  ## plant each known bug where it was, and see that its tests notice it
 	OMP_NUM_THREADS=1 $(PY) -m pytest -m planted $(ARGS)
+
+# Which tests reach which function is found out first, where that has changed.
+mutants: $(STAMP)  ## see how many small bugs the tests notice; ARGS="--sample 12 --paths teola/kv"
+	$(PY) -m experiments.mutants --table $(ARGS)
+	$(PY) -m experiments.mutants $(ARGS)
+	$(TOLD)
 
 # Everything that takes minutes: leaks, disconnects, kills, restarts, load. On a machine that does
 # nothing else, because here times count. What was seen goes into tests/soak/report.json.
