@@ -75,7 +75,8 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
     rest = dict(given)
     limits = {name: rest.pop(name) for name in OF_LIMITS if name in rest}
     price = rest.pop("price", None)
-    limits["price"] = None if price is None else Price.parse(price)
+    as_it_is = price is None or isinstance(price, Price)
+    limits["price"] = price if as_it_is else Price.parse(price)
     made = RunLimits(**limits, deadline_s=rest.pop("deadline_s", None))
     passes = chosen_passes(rest.pop("passes", None))
     try:

@@ -15,6 +15,7 @@ import pytest
 
 from teola import tables
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
+from teola.price import Price
 from teola.tables.answer_table import AnswerTable
 from teola.tables.run_limits import RunLimits, Spent
 from teola.testing import ScriptedModel
@@ -63,7 +64,7 @@ def test_errors_end_it_where_they_are_to() -> None:
     ("limits", "least", "most"),
     [
         ({"most_tokens": 1000}, 900, 1000),
-        ({"most_cost": 0.001, "price": "1,0.1,1"}, 900, 1000),
+        ({"most_cost": 0.001, "price": Price(prompt=1, cached=0.1, answer=1)}, 900, 1000),
         ({"most_tokens": 0}, 0, 0),
     ],
 )

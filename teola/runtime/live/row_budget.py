@@ -81,6 +81,14 @@ class RowBudget:
             before.cached_tokens + usage.cached_tokens,
         )
 
+    def failed(self, i: int, usage: Usage) -> None:
+        """A try of a row of window `i` took so much and gave nothing."""
+        if i in self.held:
+            self.used(i, usage)
+        else:  # its run had ended before it was stopped
+            prompt, written = usage.prompt_tokens, usage.completion_tokens
+            self.ledger.took(prompt, written, self.price or FREE)
+
     def settle(self, i: int) -> None:
         """Window `i` is over: what it did not take is there again."""
         held, took = self.held.pop(i, None), self.took.pop(i, Usage())

@@ -120,6 +120,15 @@ class LiveRows(AskedRows[Row]):
             answers.append(RowAnswer(row.id, None, reason_of(cause.error)))
         self.sink.put(answers)
 
+    def tried(self, i: int, row: Row, pieces: list[str], usage: Usage | None) -> None:
+        """A try of a row of window `i` has failed or was given up, after it took tokens."""
+        if self.budget is None:
+            return
+        if usage is None or not usage.prompt_tokens:
+            written = sum(map(len, pieces))
+            usage = Usage(self.row_tokens([row]), ceil(written / CHARACTERS))
+        self.budget.failed(i, usage)
+
     def end(self, now: float) -> None:
         """It has ended: its source is let go, and its end told after its last answer."""
         finish = self.ended
@@ -384,8 +393,11 @@ class SentRows:
                 told = "the engine ended the stream before its first token"
                 raise OutputError(told, retryable=True)
         except asyncio.CancelledError:
+            asked.tried(one.work.primitive, row, pieces, usage)
             one.failed.append(RowFailure(k, Cause(QueryCancelled("aborted")), begun))
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            if begun:
+                asked.tried(one.work.primitive, row, pieces, usage)
             again = isinstance(error, TeolaError) and error.retryable
             refused = refusal_of(error) if again else None
             one.failed.append(RowFailure(k, Cause(error, again, refused=refused), begun))

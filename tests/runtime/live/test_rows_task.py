@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from teola.graph.ops import DECODES, PREFILLS
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
 from teola.runtime.engines import EngineConfig
+from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AHEAD, RowSource
 from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
@@ -246,6 +248,52 @@ def test_what_cannot_be_asked_is_refused_at_once(call: RowsCall, options: Any, t
 def test_rows_keep_to_a_budget_and_use_all_of_it() -> None:
     """A row takes 23 tokens, and reserves about twice as many."""
     keeps_to_it(EngineConfig(Model))
+
+
+class Breaks(Model):
+    """Breaks off the first try of each row after its first piece."""
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        first = not self.calls[call.parts[1].text]
+        async for delta in super().generate(call):
+            yield delta
+            if first:
+                raise EngineError("it broke off", retryable=True)
+
+
+@catches(
+    "tries-are-free",
+    "tries that failed are not counted",
+    edited(LiveRows.tried, "self.budget is None", "True"),
+)
+def test_tries_that_fail_are_paid_for() -> None:
+    """A prompt has 20 tokens, an answer 3; the piece before it breaks off has 92 characters."""
+    account = BudgetAccount(most_tokens=10_000)
+    with Runtime({"llm": EngineConfig(Breaks)}, learn=False) as runtime:
+        call, ledger = RowsCall("why " * 19), Ledger(account)
+        end = runtime.ask_rows(call, numbered(10), Heard(), budget=ledger).result(S)
+    assert (end.state, end.tries) == ("ok", 20)
+    assert account.tokens == 10 * (20 + 3) + 10 * (20 + 23)
+    assert account.held_tokens == account.open == 0
+
+
+@catches(
+    "given-up-is-free",
+    "what is stopped when its run has ended is not counted",
+    edited(RowBudget.failed, "if i in self.held:", "if True:"),
+)
+def test_rows_that_are_given_up_are_paid_for() -> None:
+    model, account = Model(at_once=8), BudgetAccount(most_tokens=10_000)
+    model.opened.clear()
+    with Runtime({"llm": EngineConfig(lambda: model)}, learn=False) as runtime:
+        call, ledger = RowsCall("why " * 19), Ledger(account)
+        handle = runtime.ask_rows(call, numbered(10), Heard(), budget=ledger)
+        while model.running < 8:
+            time.sleep(0.001)
+        handle.cancel()
+        assert handle.result(S).state == "cancelled"
+    assert account.tokens == 8 * 20
+    assert account.held_tokens == account.open == 0
 
 
 def test_so_they_do_where_windows_are_measured_side_by_side() -> None:

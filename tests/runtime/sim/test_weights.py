@@ -167,10 +167,10 @@ def test_what_grows_weighs_nothing_where_the_times_of_its_parts_are_not_known() 
     assert GraphRun("q", plan).total_s == 0.0
 
 
-def test_growth_within_growth_counts_as_its_product() -> None:
-    """Three turns are expected, each with a map of eight."""
+def turns_of_maps(**more: Any) -> App:
+    """Turns that never say that they are done, each with a map."""
     inner = Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2)
-    nested = App(
+    return App(
         "nested",
         Loop(
             inner >> Generate(name="last", inputs={"context": "notes"}),
@@ -178,11 +178,16 @@ def test_growth_within_growth_counts_as_its_product() -> None:
             until=lambda text: False,
             reads=["answer"],
             gives=["answer"],
-            expect=3,
+            **more,
         ),
         inputs={"question": "text", "rows": "texts"},
         outputs={"end": "answer"},
     )
+
+
+def test_growth_within_growth_counts_as_its_product() -> None:
+    """Three turns are expected, each with a map of eight."""
+    nested = turns_of_maps(expect=3)
     plan = Optimiser(nested.builder, PROFILE).plan({}, {"rows": 8})
     (found,) = plan.grows.values()
     assert found.part_total_s == pytest.approx(9 * PART_S)
@@ -196,19 +201,7 @@ def test_growth_within_growth_counts_as_its_product() -> None:
     edited(module.part_run, "run.admitted if known else now", "now"),
 )
 def test_a_part_is_as_old_as_the_query_that_its_user_asked_for_at_any_depth() -> None:
-    inner = Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2)
-    nested = App(
-        "nested",
-        Loop(
-            inner >> Generate(name="last", inputs={"context": "notes"}),
-            carry={},
-            until=lambda text: False,
-            reads=["answer"],
-            gives=["answer"],
-        ),
-        inputs={"question": "text", "rows": "texts"},
-        outputs={"end": "answer"},
-    )
+    nested = turns_of_maps()
     for profile, known in ((PROFILE, True), (PROFILE.untimed(), False)):
         sim = Seen(PROFILE, outcomes=Planned(answer_tokens=TOKENS))
         sim.works = []
