@@ -191,7 +191,7 @@ def left_out(report: Report) -> str:
     settings = report["settings"]
     kinds = [kind for kind in KINDS if kind not in (settings["only"] or KINDS)]
     ran = {row["policy"] for row in report["rows"]}
-    policies = [f"`{name}`" for name in (*POLICIES, SWEEP[2]) if name not in ran]
+    policies = [f"`{name}`" for name in POLICIES if name not in ran]
     parts = []
     if settings["quick"]:
         parts.append("bursts at 0.5 a second")

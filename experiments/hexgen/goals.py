@@ -16,6 +16,8 @@ Row = Mapping[str, Any]
 Cell = tuple[str, str, float]
 Found = tuple[str, bool]
 """What was measured, and whether it is what was wanted."""
+Judge = Callable[[list[Row], list[Row], Row], Found | None]
+"""Of bursts, steady runs and the whole report; None: what it compares did not run."""
 FIGURES: Final = ("slo95", "slo99", "p95", "mean", "throughput", "attained")
 GEOMETRIC: Final = frozenset({"slo95", "slo99", "p95", "mean", "throughput"})
 HIGHER: Final = frozenset({"throughput", "attained"})
@@ -99,14 +101,14 @@ def worst(rows: Sequence[Row], name: str) -> tuple[float, str] | None:
 
 
 class Goal(NamedTuple):
-    """what: in words. found: of bursts, steady runs and the report; None: it did not run."""
+    """what, wanted: in words."""
 
     what: str
     wanted: str
-    found: Callable[[list[Row], list[Row], Row], Found | None]
+    found: Judge
 
 
-def _range(one: str, other: str, name: str, least: float, somewhere: float) -> Any:
+def _range(one: str, other: str, name: str, least: float, somewhere: float) -> Judge:
     """In each cell at least `least`, and in one at least `somewhere`."""
 
     def found(bursts: list[Row], steady: list[Row], report: Row) -> Found | None:
@@ -118,7 +120,7 @@ def _range(one: str, other: str, name: str, least: float, somewhere: float) -> A
     return found
 
 
-def _worst(name: str, least: float) -> Any:
+def _worst(name: str, least: float) -> Judge:
     """Ours in each cell against every other policy."""
 
     def found(bursts: list[Row], steady: list[Row], report: Row) -> Found | None:
@@ -138,7 +140,7 @@ def _mean(rows: list[Row], one: str, other: str | None, name: str, least: float)
     return f"{gain:.2f} ({other})", gain >= least
 
 
-def _every_mean(name: str) -> Any:
+def _every_mean(name: str) -> Judge:
     """Ours in the geometric mean against every other policy."""
 
     def found(bursts: list[Row], steady: list[Row], report: Row) -> Found | None:
