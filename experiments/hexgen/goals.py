@@ -127,7 +127,7 @@ def _worst(name: str, least: float) -> Judge:
         if (least_gain := worst(bursts, name)) is None:
             return None
         gain, against = least_gain
-        return f"at worst {gain:.2f} ({against})", gain >= least
+        return f"at worst {gain:.3f} ({against})", gain >= least
 
     return found
 
@@ -137,7 +137,7 @@ def _mean(rows: list[Row], one: str, other: str | None, name: str, least: float)
     if other is None or not {one, other} <= by_cell(rows).keys():
         return None
     gain = geometric(gains(rows, one, other, name))
-    return f"{gain:.2f} ({other})", gain >= least
+    return f"{gain:.3f} ({other})", gain >= least
 
 
 def _every_mean(name: str) -> Judge:
@@ -149,7 +149,7 @@ def _every_mean(name: str) -> Judge:
         if OURS not in ran or not others:
             return None
         gain, against = min((geometric(gains(bursts, OURS, o, name)), o) for o in others)
-        return f"at worst {gain:.2f} ({against})", gain >= 1.0
+        return f"at worst {gain:.3f} ({against})", gain >= 1.0
 
     return found
 

@@ -167,7 +167,7 @@ def test_the_report_has_the_keys_that_are_promised(
     ]  # fmt: skip
     shown = StringIO()
     figures.show(report, Console(width=200, file=shown))
-    for title in ("Goals", "Bursts", "Steady", "Two tenants", "Where calls ran"):
+    for title in ("wanted: nowhere behind", "Bursts", "Steady", "Two tenants", "Where calls ran"):
         assert title in shown.getvalue()
     assert "slo95 of `ours` against any other" in figures.section(report, Path("images/x.svg"))
     assert "`fair_urgency`" not in figures.left_out(report)
@@ -243,22 +243,22 @@ def judged(*rows: Any, **settings: Any) -> dict[str, list[str]]:
 def test_goals_are_judged_cell_by_cell() -> None:
     rows = [row("ours", 4.0), row("wb_pq", 8.0), row("ours", 4.4, cluster="hetero2")]
     found = judged(*rows, row("wb_pq", 4.0, cluster="hetero2"))
-    assert found["`ours` against every other policy, slo95"] == ["at worst 0.91 (wb_pq)", "missed"]
-    assert found["`ours` against the best fixed alpha, slo95"] == ["1.35 (wb_pq)", "met"]
+    assert found["`ours` against every other policy, slo95"] == ["at worst 0.909 (wb_pq)", "missed"]
+    assert found["`ours` against the best fixed alpha, slo95"] == ["1.348 (wb_pq)", "met"]
     assert found["`wb_pq` against `rr_fcfs`, slo95"] == ["not run", ""]
     assert found["`ours` against `wb_pq`, attained"] == ["0.50 against 0.50", "missed"]
     steady = [row("ours", 2.0, rate=0.1), row("wb_pq", 3.0, rate=0.1, throughput=0.104)]
     found = judged(*steady, row("wb_pq_0.0", 2.5, rate=0.1), row("wb_pq_tuned", 2.6, rate=0.1))
     assert found["`ours` against the best fixed alpha, slo95, steady"] == [
-        "1.25 (wb_pq_0.0)",
+        "1.250 (wb_pq_0.0)",
         "met",
     ]
-    assert found["tuned alpha against alpha 0, slo95, steady"] == ["0.96 (wb_pq_0.0)", "missed"]
+    assert found["tuned alpha against alpha 0, slo95, steady"] == ["0.962 (wb_pq_0.0)", "missed"]
     assert found["tuned alpha against the best fixed one, slo95, steady"][1] == "met"
     same = judged(*rows[:2], objective="same")
-    assert same["`ours` against every other policy, p95"] == ["at worst 2.00 (wb_pq)", "met"]
+    assert same["`ours` against every other policy, p95"] == ["at worst 2.000 (wb_pq)", "met"]
     assert judged(*rows[:2], budget=512) == {
-        "`ours` against `wb_pq`, slo95": ["2.00 (wb_pq)", "met"]
+        "`ours` against `wb_pq`, slo95": ["2.000 (wb_pq)", "met"]
     }
 
 
