@@ -100,7 +100,7 @@ def cases_of(options: Options) -> list[Case]:
 
 
 def _seeds(kind: str, options: Options) -> int:
-    return 1 if kind == "change" or (options.quick and kind == "steady") else SEEDS_OF_FEW
+    return 1 if kind == "change" or options.quick else SEEDS_OF_FEW
 
 
 def _places(kind: str, quick: bool) -> Iterator[tuple[str, str, float]]:

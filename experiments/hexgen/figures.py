@@ -167,7 +167,7 @@ def told(rows: Sequence[Row]) -> list[str]:
     for key in ("slo95", "slo99", "p95", "mean", "throughput"):
         if (least := worst(rows, key)) is not None:
             found.append(
-                f"{key} of `{OURS}` against any other: at worst {least[0]:.2f} ({least[1]})"
+                f"{key} of `{OURS}` against any other: at worst {least[0]:.3f} ({least[1]})"
             )
     return found
 
@@ -191,7 +191,7 @@ def left_out(report: Report) -> str:
     settings = report["settings"]
     kinds = [kind for kind in KINDS if kind not in (settings["only"] or KINDS)]
     ran = {row["policy"] for row in report["rows"]}
-    policies = [f"`{name}`" for name in (*POLICIES, SWEEP[2]) if name not in ran]
+    policies = [f"`{name}`" for name in POLICIES if name not in ran]
     parts = []
     if settings["quick"]:
         parts.append("bursts at 0.5 a second")
@@ -208,7 +208,10 @@ def show(report: Report, console: Console) -> None:
     """The tables on the terminal."""
     settings = report["settings"]
     for title, head, some in tables(report):
-        console.print(pages.terminal(title, head, some, left=1))
+        if head is not goals.HEAD:  # sentences, for which a terminal has too few columns
+            console.print(pages.terminal(title, head, some, left=1))
+    for what, wanted, measured, word in goals.lines(report):
+        console.print(f"{word or 'open'}: {what}: {measured} (wanted: {wanted})", highlight=False)
     for line in told(of_bursts(report["rows"])):
         console.print(line)
     console.print(

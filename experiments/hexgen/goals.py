@@ -16,6 +16,8 @@ Row = Mapping[str, Any]
 Cell = tuple[str, str, float]
 Found = tuple[str, bool]
 """What was measured, and whether it is what was wanted."""
+Judge = Callable[[list[Row], list[Row], Row], Found | None]
+"""Of bursts, steady runs and the whole report; None: what it compares did not run."""
 FIGURES: Final = ("slo95", "slo99", "p95", "mean", "throughput", "attained")
 GEOMETRIC: Final = frozenset({"slo95", "slo99", "p95", "mean", "throughput"})
 HIGHER: Final = frozenset({"throughput", "attained"})
@@ -99,14 +101,14 @@ def worst(rows: Sequence[Row], name: str) -> tuple[float, str] | None:
 
 
 class Goal(NamedTuple):
-    """what: in words. found: of bursts, steady runs and the report; None: it did not run."""
+    """what, wanted: in words."""
 
     what: str
     wanted: str
-    found: Callable[[list[Row], list[Row], Row], Found | None]
+    found: Judge
 
 
-def _range(one: str, other: str, name: str, least: float, somewhere: float) -> Any:
+def _range(one: str, other: str, name: str, least: float, somewhere: float) -> Judge:
     """In each cell at least `least`, and in one at least `somewhere`."""
 
     def found(bursts: list[Row], steady: list[Row], report: Row) -> Found | None:
@@ -118,14 +120,14 @@ def _range(one: str, other: str, name: str, least: float, somewhere: float) -> A
     return found
 
 
-def _worst(name: str, least: float) -> Any:
+def _worst(name: str, least: float) -> Judge:
     """Ours in each cell against every other policy."""
 
     def found(bursts: list[Row], steady: list[Row], report: Row) -> Found | None:
         if (least_gain := worst(bursts, name)) is None:
             return None
         gain, against = least_gain
-        return f"at worst {gain:.2f} ({against})", gain >= least
+        return f"at worst {gain:.3f} ({against})", gain >= least
 
     return found
 
@@ -135,10 +137,10 @@ def _mean(rows: list[Row], one: str, other: str | None, name: str, least: float)
     if other is None or not {one, other} <= by_cell(rows).keys():
         return None
     gain = geometric(gains(rows, one, other, name))
-    return f"{gain:.2f} ({other})", gain >= least
+    return f"{gain:.3f} ({other})", gain >= least
 
 
-def _every_mean(name: str) -> Any:
+def _every_mean(name: str) -> Judge:
     """Ours in the geometric mean against every other policy."""
 
     def found(bursts: list[Row], steady: list[Row], report: Row) -> Found | None:
@@ -147,7 +149,7 @@ def _every_mean(name: str) -> Any:
         if OURS not in ran or not others:
             return None
         gain, against = min((geometric(gains(bursts, OURS, o, name)), o) for o in others)
-        return f"at worst {gain:.2f} ({against})", gain >= 1.0
+        return f"at worst {gain:.3f} ({against})", gain >= 1.0
 
     return found
 
