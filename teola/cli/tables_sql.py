@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,6 +13,8 @@ from teola.cli import options as o
 
 if TYPE_CHECKING:
     from teola.tables.done import Done
+    from teola.tables.table_estimates import QueryEstimate
+    from teola.tables.table_query import TableQuery
 
 TABLES: Final = "The tables"
 EXAMPLES = o.examples(
@@ -109,6 +112,10 @@ def sql(
     deadline: o.DeadlineOrNone = None,
     passes: o.PassesOption = None,
     llm: o.Llm = None,
+    embedding: o.EmbeddingOption = None,
+    dimensions: o.Dimensions = None,
+    dsn: o.Dsn = None,
+    data_dir: o.DataDir = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -117,7 +124,6 @@ def sql(
     Each distinct prompt is asked once, and its answer is kept: the same query again, or one that
     was killed, asks for what is new. See docs/sql-reference.md.
     """
-    from teola.cli.showing import print_json
     from teola.extras import needs
 
     with needs("tables", "teola sql"):
@@ -125,7 +131,6 @@ def sql(
 
     text = _query(query, file)
     given: dict[str, Any] = {
-        "llm": llm[0] if llm and len(llm) == 1 else llm,
         "answers": False if answers == "off" else answers,
         "on_error": on_error,
         "max_errors": max_errors,
@@ -136,15 +141,45 @@ def sql(
         "deadline_s": deadline,
         "passes": passes,
     }
-    made = tables.sql(text, _tables(table or []), **given)
-    estimate = made.explain() if explain or analyze else None
+    named = _tables(table or [])
+    # Where collections are is said as `teola index` says it; RETRIEVE searches there.
+    places = (embedding, dimensions, dsn, data_dir)
+    asked: dict[str, Any] = {"llm": llm[0] if llm and len(llm) == 1 else llm}
+    made = tables.sql(text, named, **given)
+    estimate = made.explain(**asked) if explain or analyze else None
     if estimate is not None and not analyze:
-        if as_json:
-            print_json(estimate.to_json())
-        else:
-            print(estimate)
+        _explain(estimate, as_json)
         return 0
-    done = _run(made, out, as_json)
+    with ExitStack() as stack:
+        if any(one is not None for one in places):
+            from teola.cli.given import Engines
+
+            engines = Engines(llm, dsn, data_dir, embedding=embedding, dimensions=dimensions)
+            asked = {"runtime": stack.enter_context(engines.runtime())}
+        done = _run(made, out, as_json, asked)
+    return _ended(done, out, answers, estimate, as_json=as_json)
+
+
+def _explain(estimate: QueryEstimate, as_json: bool) -> None:
+    from teola.cli.showing import print_json
+
+    if as_json:
+        print_json(estimate.to_json())
+    else:
+        print(estimate)
+
+
+def _ended(
+    done: Done,
+    out: Path | None,
+    answers: str | None,
+    estimate: QueryEstimate | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Show what came of a query. The exit code."""
+    from teola.cli.showing import print_json
+
     if as_json:
         more = {"explain": estimate.to_json()} if estimate is not None else {}
         print_json({**_json(done, out), **more})
@@ -191,8 +226,8 @@ def _tables(typed: list[str]) -> dict[str, str]:
     return found
 
 
-def _run(made: Any, out: Path | None, as_json: bool) -> Done:
-    """Run the query, with a bar at a terminal."""
+def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any]) -> Done:
+    """Run the query, with a bar at a terminal. asked: who is."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -205,7 +240,7 @@ def _run(made: Any, out: Path | None, as_json: bool) -> Done:
     from teola.tables.call_stage import CallStage
 
     if as_json or not sys.stderr.isatty():
-        done: Done = made.run(check=False, out=out)
+        done: Done = made.run(check=False, out=out, **asked)
         return done
     columns = (
         TextColumn("{task.description}"),
@@ -226,7 +261,7 @@ def _run(made: Any, out: Path | None, as_json: bool) -> Done:
                 tasks[id(stage)], completed=ended, told=f"{hits:.0%} cached, {failed} errors"
             )
 
-        shown: Done = made.run(check=False, out=out, progress=progress)
+        shown: Done = made.run(check=False, out=out, progress=progress, **asked)
     return shown
 
 

@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from teola.errors import InputError
 from teola.tables.done import Done
-from teola.tables.expressions import Expression, count, llm
+from teola.tables.expressions import Expression, count, llm, llm_agg, retrieve
 from teola.tables.relation import Relation
 from teola.tables.sources import source_of
 from teola.tables.table_query import TableQuery
@@ -33,7 +33,19 @@ from teola.tables.table_query import TableQuery
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Done", "Expression", "Relation", "TableQuery", "count", "llm", "read", "sql", "table"]
+__all__ = [
+    "Done",
+    "Expression",
+    "Relation",
+    "TableQuery",
+    "count",
+    "llm",
+    "llm_agg",
+    "read",
+    "retrieve",
+    "sql",
+    "table",
+]
 
 _made = 0
 

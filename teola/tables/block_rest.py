@@ -5,6 +5,7 @@ Long because the clauses of one SELECT are one thing: each split hands all of th
 no calls above groups or windows:  answers become columns, and DuckDB runs the rest as it stands
 calls over groups:    SELECT keys, aggregates FROM base GROUP BY ...     is a base of its own
 calls over windows:   SELECT *, window functions FROM base QUALIFY ...   is one as well
+LLM_AGG:              a call over the list of a group's rows, see group_calls
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from teola.tables.block_parts import (
     windows_in,
 )
 from teola.tables.duckdb_schema import written
+from teola.tables.group_calls import list_groups
 from teola.tables.guards import AnswerColumns, column
 from teola.tables.marks import calls_in, has_call
 from teola.tables.plan_builder import PlanBuilder
@@ -128,7 +130,11 @@ class Rest:
         made = any(self._makes_rows(one.node) for one in self.items)
         self.cutter.blocks.append(not (self.grouped or self.windowed or own or made))
         if self.grouped:
-            return self._grouped()
+            listed, tables = list_groups(self)
+            found = listed._grouped()
+            for one in tables:
+                self.cutter.drop(one)
+            return found
         if self.windowed:
             return self._windowed()
         self._first_of_each()
@@ -140,10 +146,11 @@ class Rest:
     def _ask(self, node: exp.Expr) -> exp.Expr:
         """An expression over rows with its answers as columns."""
         found = self.asked.rewritten(node)
-        self._step()
+        self.step()
         return found
 
-    def _step(self) -> None:
+    def step(self) -> None:
+        """Add the asks that were planned to the plan."""
         for ask in self.asked.taken():
             self.cutter.step(ask)
 
@@ -182,8 +189,8 @@ class Rest:
                 units = self._units(root, keys)
                 return replaced(root, {id(u): self.asked.rewritten(u) for u in units})
 
-            parts = self._mapped(rewritten)
-            self._step()
+            parts = self.mapped(rewritten)
+            self.step()
             return parts._final(parts.items, group=asked, grouped=True)
         return self._over_groups(keys)
 
@@ -244,7 +251,7 @@ class Rest:
                 by[id(unit)] = column(names[text])
             return replaced(root, by)
 
-        parts = self._mapped(outside)
+        parts = self.mapped(outside)
         inside, asked = [], []
         for before, after in zip(self.having, parts.having, strict=True):
             if has_call(after):
@@ -252,7 +259,7 @@ class Rest:
             else:
                 units = self._units(before, keys)
                 inside.append(replaced(before, {id(u): nodes[names[written(u)]] for u in units}))
-        self._step()
+        self.step()
         inner = exp.Select(
             expressions=[exp.alias_(node.copy(), name) for name, node in nodes.items()]
             or [exp.Literal.number(1)],
@@ -278,8 +285,8 @@ class Rest:
             def rewritten(root: exp.Expr) -> exp.Expr:
                 return replaced(root, {id(u): self.asked.rewritten(u) for u in windows_in(root)})
 
-            parts = replace(replace(self, windows=[])._mapped(rewritten), windows=named)
-            self._step()
+            parts = replace(replace(self, windows=[]).mapped(rewritten), windows=named)
+            self.step()
             return parts._final(parts.items)
         names: dict[str, str] = {}
         nodes: dict[str, exp.Expr] = {}
@@ -294,7 +301,7 @@ class Rest:
                 by[id(unit)] = column(names[text])
             return self.asked.known_put_in(replaced(root, by))
 
-        parts = replace(self, windows=[])._mapped(outside)
+        parts = replace(self, windows=[]).mapped(outside)
         inside, asked = [], []
         for before, after in zip(self.qualify, parts.qualify, strict=True):
             if has_call(after):
@@ -303,7 +310,7 @@ class Rest:
                 inside.append(
                     replaced(before, {id(u): nodes[names[written(u)]] for u in windows_in(before)})
                 )
-        self._step()
+        self.step()
         inner = exp.Select(
             expressions=[
                 exp.Star(),
@@ -321,7 +328,7 @@ class Rest:
 
     # --- writing --------------------------------------------------------------------------
 
-    def _mapped(self, change: Callable[[exp.Expr], exp.Expr]) -> Rest:
+    def mapped(self, change: Callable[[exp.Expr], exp.Expr]) -> Rest:
         """The same with each expression but GROUP BY and named windows changed."""
         return replace(
             self,

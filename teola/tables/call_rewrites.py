@@ -19,6 +19,11 @@ _ASKED: Final[tuple[tuple[str, Callable[[AskCall], bool], str], ...]] = (
         "rows with the same values are one question",
     ),
     (
+        "dedup",
+        lambda ask: bool(ask.call.fold),
+        "on request texts that differ by case, space or punctuation are one question, see fold",
+    ),
+    (
         "warm",
         lambda ask: bool(ask.fields),
         "one row goes first, so that the others find the instruction computed",
@@ -27,6 +32,11 @@ _ASKED: Final[tuple[tuple[str, Callable[[AskCall], bool], str], ...]] = (
         "columns",
         lambda ask: len(ask.fields) > 1 and not ask.call.fixed_order,
         "fields go in the order by which prompts share most; each stage says which",
+    ),
+    (
+        "contexts",
+        lambda ask: bool(ask.call.contexts) and not ask.call.fixed_order,
+        "contexts that many rows share go first, and rows by them",
     ),
     (
         "sort",

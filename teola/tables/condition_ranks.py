@@ -98,7 +98,8 @@ class ConditionRanks:
 
     def _cost(self, conjunct: Conjunct) -> float:
         """Seconds of one row."""
-        return sum(self._call_s(ask) for ask in conjunct.asks) or 1e-6
+        calls = [ask for ask in conjunct.asks if isinstance(ask, AskCall)]
+        return sum(self._call_s(ask) for ask in calls) or 1e-6
 
     def _call_s(self, ask: AskCall) -> float:
         call, answers = ask.call, self.asker.answers
@@ -131,6 +132,10 @@ class ConditionRanks:
         text = conjunct.condition
         operators = []
         for at, ask in enumerate(conjunct.asks):
-            text = text.replace(ask.value, f"value {at}").replace(ask.error, f"error {at}")
-            operators.append(self.asker.operator(ask.call).digest)
+            text = text.replace(ask.value, f"value {at}")
+            if isinstance(ask, AskCall):
+                text = text.replace(ask.error, f"error {at}")
+                operators.append(self.asker.operator(ask.call).digest)
+            else:
+                operators.append(ask.call.digest)
         return sha256(repr([text, operators]).encode()).hexdigest()[:32]

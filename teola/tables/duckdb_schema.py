@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.marks import ERROR, Calls, calls_in, fields_of
+from teola.tables.marks import (
+    ERRORS,
+    GROUPED,
+    Calls,
+    calls_in,
+    fields_of,
+    is_retrieval,
+    order_of,
+)
 from teola.tables.plan_steps import Column
+from teola.tables.retrieval_call import CONTEXTS
 
 if TYPE_CHECKING:
     import duckdb
@@ -54,6 +63,7 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
             "FROM duckdb_functions()"
         ).fetchall()
     aggregates = {name for name, kind, _ in rows if kind == "aggregate"} | NOT_CALLED
+    aggregates |= frozenset(GROUPED)
     volatile = {name for name, _, how in rows if how and how != "CONSISTENT"}
     return frozenset(aggregates), frozenset(volatile)
 
@@ -83,16 +93,27 @@ class Catalogue:
         """A copy in which each call is a NULL of its type that depends on its fields."""
         copy = tree.copy()
         for node in reversed(list(calls_in(copy))):
-            type = "VARCHAR" if node.this == ERROR else self.calls.of(node).type
+            type = self._type(node)
             value = exp.Anonymous(
                 this="teola_null_of", expressions=[_without_stars(fields_of(node))]
             )
-            whole = exp.Cast(this=value, to=exp.DataType.build(type, dialect="duckdb", udt=True))
+            whole: exp.Expr = exp.Cast(
+                this=value, to=exp.DataType.build(type, dialect="duckdb", udt=True)
+            )
+            if node.this in GROUPED:
+                keys = [one.copy() for order in order_of(node) for one in order.expressions]
+                ordered = exp.Order(this=whole, expressions=keys) if keys else whole
+                whole = exp.Anonymous(this="any_value", expressions=[ordered])
             if node is copy:
                 copy = whole
             else:
                 node.replace(whole)
         return copy
+
+    def _type(self, node: exp.Expr) -> str:
+        if is_retrieval(node):
+            return CONTEXTS
+        return "VARCHAR" if node.this in ERRORS else self.calls.of(node).type
 
     def describe(self, tree: exp.Expr | str) -> tuple[Column, ...]:
         """Columns of a query. Raises InputError where DuckDB refuses it."""
@@ -159,4 +180,5 @@ def said(error: Exception) -> str:
     text = " ".join(kept) or type(error).__name__
     if "No function matches" in text and "VARCHAR" in text:
         text += " (an LLM's answer is a text: give it a type, as in LLM(..., type := 'INTEGER'))"
+    text = text.replace("any_value(CAST(teola_null_of", "LLM_AGG((teola_null_of")
     return text.replace("teola_null_of", "LLM")

@@ -23,6 +23,7 @@ from teola.tables.plan_steps import (
     Filter,
     MakeTable,
     PlanStep,
+    Retrieve,
     TablePlan,
 )
 from teola.tables.row_asking import CallAsker
@@ -55,7 +56,7 @@ class Executor:
         """Run one step."""
         if isinstance(step, (Base, MakeTable)):
             self._make(step.table, step.sql)
-        elif isinstance(step, AskCall):
+        elif isinstance(step, (AskCall, Retrieve)):
             self._ask(step)
         elif isinstance(step, Filter):
             self._filter(step)
@@ -70,8 +71,12 @@ class Executor:
     def _columns(self, table: str) -> set[str]:
         return {row[0] for row in self.con.execute(f"DESCRIBE {table}").fetchall()}
 
-    def _ask(self, ask: AskCall) -> None:
-        if ask.value not in self._columns(ask.table):
+    def _ask(self, ask: AskCall | Retrieve) -> None:
+        if ask.value in self._columns(ask.table):
+            return
+        if isinstance(ask, Retrieve):
+            self.asker.retrieve(ask)
+        else:
             self.asker.run(ask)
 
     def _filter(self, step: Filter) -> None:

@@ -12,7 +12,8 @@ from sqlglot import exp
 
 from teola.errors import InputError
 from teola.tables.llm_call import LlmCall, call_of
-from teola.tables.marks import ERROR, VALUE
+from teola.tables.marks import ERROR, GROUP_ERROR, GROUP_VALUE, VALUE, retrieval_node
+from teola.tables.retrieval_call import retrieval_of
 
 
 class Expression:
@@ -174,6 +175,37 @@ def llm(instruction: str, *fields: Any, error: bool = False, **options: Any) -> 
         raise InputError(f"the instruction must be a text, not {instruction!r}")
     call = call_of(instruction, options)
     return Expression(call_node(call, [node_of(one) for one in fields], error=error))
+
+
+def llm_agg(
+    instruction: str, *fields: Any, order_by: Any = (), error: bool = False, **options: Any
+) -> Expression:
+    """A call of a language model for the rows of each group: `LLM_AGG(...)` of SQL.
+
+    fields: columns, expressions or values. order_by: a key of the group's order or several;
+    `.desc()` turns one. error: its error instead of its value. options: those of `llm` but
+    fixed_order, and part_tokens and combine. Raises InputError.
+    """
+    if not isinstance(instruction, str):
+        raise InputError(f"the instruction must be a text, not {instruction!r}")
+    if not fields:
+        raise InputError("llm_agg needs a column: llm_agg('instruction', t.column)")
+    call = call_of(instruction, options, grouped=True)
+    listed = order_by if isinstance(order_by, (list, tuple)) else [order_by]
+    keys = [node_of(one) for one in listed]
+    order = [one if isinstance(one, exp.Ordered) else exp.Ordered(this=one) for one in keys]
+    node = call_node(call, [node_of(one) for one in fields])
+    if order:
+        node.append("expressions", exp.Order(expressions=order))
+    node.set("this", GROUP_ERROR if error else GROUP_VALUE)
+    return Expression(node)
+
+
+def retrieve(text: Any, collection: str, k: int, *, keep_rank: bool = False) -> Expression:
+    """The `k` texts of a collection that are nearest to a text, for each row: `RETRIEVE(...)` of
+    SQL. keep_rank: prompts have them in this order, too. Raises InputError."""
+    call = retrieval_of(collection, k, {"keep_rank": keep_rank})
+    return Expression(retrieval_node(call, node_of(text)), "contexts")
 
 
 def call_node(call: LlmCall, fields: list[exp.Expr], *, error: bool = False) -> exp.Expr:

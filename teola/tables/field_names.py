@@ -1,7 +1,7 @@
 """Names of a call's fields, as the query was written: before anything of it is cut or renamed.
 
 A column is called by its name, `table.name` where two fields of a call are called alike; an
-expression is `field` and its position. `*` and `t.*` are written out.
+expression is `field` and its position, a RETRIEVE `contexts`. `*` and `t.*` are written out.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from dataclasses import replace
 from sqlglot import exp
 
 from teola.tables.duckdb_schema import Catalogue, is_star
-from teola.tables.marks import ERROR, Calls, calls_in, fields_of
+from teola.tables.marks import Calls, calls_in, fields_of, is_retrieval, order_of
 from teola.tables.places import refused
 from teola.tables.scope import FromScope, FromSource
 
 
 def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
     """Name the fields of a block's calls, in place. Raises InputError."""
-    nodes = [one for one in calls_in(select) if len(calls.of(one).names) < len(fields_of(one))]
+    nodes = [
+        one
+        for one in calls_in(select)
+        if not is_retrieval(one) and len(calls.of(one).names) < len(fields_of(one))
+    ]
     if not nodes:
         return
     scope = FromScope(catalogue, select)
@@ -33,7 +37,7 @@ def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
         for one in fields_of(node):
             fields += _starred(one, scope, merged, calls.sql) if is_star(one) else [one]
         call = replace(calls.of(node), names=_names(fields, scope))
-        marked = calls.node(call, [one.copy() for one in fields], error=node.this == ERROR)
+        marked = calls.node(call, [one.copy() for one in [*fields, *order_of(node)]])
         node.set("expressions", marked.expressions)
 
 
@@ -42,7 +46,7 @@ def _names(fields: list[exp.Expr], scope: FromScope) -> tuple[str, ...]:
     folded = [name.lower() for name in plain]
     names: list[str] = []
     for at, one in enumerate(fields):
-        name = plain[at] or f"field{at + 1}"
+        name = plain[at] or ("contexts" if is_retrieval(one) else f"field{at + 1}")
         if isinstance(one, exp.Column) and folded.count(folded[at]) > 1:
             source = _source(one, scope)
             name = f"{source.alias}.{one.name}" if source else name

@@ -13,14 +13,25 @@ for its own rows only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlglot import exp
 
 from teola.tables.duckdb_schema import Catalogue, written
 from teola.tables.llm_call import LlmCall
-from teola.tables.marks import ERROR, Calls, calls_in, fields_of, has_call, is_call
+from teola.tables.marks import (
+    ERROR,
+    Calls,
+    calls_in,
+    fields_of,
+    has_call,
+    is_call,
+    is_retrieval,
+    retrieval_at,
+)
 from teola.tables.places import refused
-from teola.tables.plan_steps import AskCall
+from teola.tables.plan_steps import AskCall, Retrieve
+from teola.tables.retrieval_call import RetrievalCall
 
 NULL_CHOICES = ("coalesce", "ifnull")
 
@@ -39,10 +50,11 @@ class AnswerColumns:
         self.table, self.catalogue, self.calls = table, catalogue, calls
         self._new, self._guards = new, guards
         self._known: dict[tuple[LlmCall, tuple[str, ...], str | None], AskCall] = {}
-        self.asks: list[AskCall] = []
+        self._retrieved: dict[tuple[RetrievalCall, str, str | None], Retrieve] = {}
+        self.asks: list[AskCall | Retrieve] = []
         """What was planned since `taken`."""
 
-    def taken(self) -> tuple[AskCall, ...]:
+    def taken(self) -> tuple[AskCall | Retrieve, ...]:
         """The asks that what was rewritten since the last time needs, in order."""
         found, self.asks = tuple(dict.fromkeys(self.asks)), []
         return found
@@ -51,6 +63,11 @@ class AnswerColumns:
         """A copy in which calls that were asked for all rows already are their columns."""
         holder = exp.Paren(this=node.copy())
         for one in reversed(list(calls_in(holder))):
+            if is_retrieval(one):
+                known = self._retrieved.get((retrieval_at(one), written(fields_of(one)[0]), None))
+                if known is not None:
+                    one.replace(column(known.value))
+                continue
             texts = tuple(written(field) for field in fields_of(one))
             ask = self._known.get((self.calls.of(one), texts, None))
             if ask is not None:
@@ -101,25 +118,44 @@ class AnswerColumns:
     def _call(self, node: exp.Expr, guard: exp.Expr | None) -> exp.Expr:
         fields = [self.rewritten(one, guard) for one in fields_of(node)]
         for one in fields:
-            self._check_constant(one, "a call's field", node)
+            self.check_constant(one, "a call's field", node)
         if guard is not None and self._guards:
-            self._check_constant(guard, "the condition around a call", node)
+            self.check_constant(guard, "the condition around a call", node)
         else:
             guard = None
-        call = self.calls.of(node)
-        texts = tuple(written(one) for one in fields)
         condition = written(guard) if guard is not None else None
+        if is_retrieval(node):
+            return self._retrieval(retrieval_at(node), written(fields[0]), condition)
+        texts = tuple(written(one) for one in fields)
+        free = {r.value for r in self._retrieved.values() if not r.call.keep_rank}
+        contexts = tuple(at for at, text in enumerate(texts) if text in free)
+        call = self.calls.of(node)
         ask = self._known.get((call, texts, None)) or self._known.get((call, texts, condition))
         if ask is None:
             number = self._new()
             ask = AskCall(
-                self.table, call, texts, condition, f"teola_v{number}", f"teola_e{number}"
+                self.table,
+                replace(call, contexts=contexts),
+                texts,
+                condition,
+                f"teola_v{number}",
+                f"teola_e{number}",
             )
             self._known[call, texts, condition] = ask
         self.asks.append(ask)
         return column(ask.error if node.this == ERROR else ask.value)
 
-    def _check_constant(self, node: exp.Expr, what: str, call: exp.Expr) -> None:
+    def _retrieval(self, call: RetrievalCall, text: str, condition: str | None) -> exp.Expr:
+        known = self._retrieved
+        found = known.get((call, text, None)) or known.get((call, text, condition))
+        if found is None:
+            found = Retrieve(self.table, call, text, condition, f"teola_v{self._new()}")
+            known[call, text, condition] = found
+        self.asks.append(found)
+        return column(found.value)
+
+    def check_constant(self, node: exp.Expr, what: str, call: exp.Expr) -> None:
+        """Raise InputError where an expression is another value each time. what: it is."""
         for one in node.walk():
             if self.catalogue.is_volatile(one):
                 raise refused(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 from typing import Any, Final
 
 from teola.errors import InputError
+from teola.tables.folding import folds_of
 
 Choice = str | int | float | bool
 MAX_TOKENS: Final = 256
@@ -26,8 +27,31 @@ OPTIONS: Final = (
     "temperature",
     "fixed_order",
     "shared",
+    "fold",
 )
+GROUP_OPTIONS: Final = (
+    *(one for one in OPTIONS if one not in ("fixed_order", "fold")),
+    "part_tokens",
+    "combine",
+)
+"""Of LLM_AGG: its rows stand in an order of their own, and parts of them are the questions."""
+PART_TOKENS: Final = 4096
+"""Tokens of rows in one prompt of LLM_AGG: models read long lists badly, and parts run at once."""
+LEAST_PART: Final = 64
 TEXT: Final = "VARCHAR"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCall:
+    """How LLM_AGG asks for a group of rows, in parts and then for the parts' answers.
+
+    part_tokens: of rows, in one prompt. combine: the instruction over answers; None: the call's
+    own, and that they are answers. rows: the table with a text for each row ("": not planned yet).
+    """
+
+    part_tokens: int = PART_TOKENS
+    combine: str | None = None
+    rows: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +61,10 @@ class LlmCall:
     names: of the fields, in the order in which they were written. type: of the column, a DuckDB
     type. choices, pattern, schema: at most one; what is searched for in an answer. model: the name
     of the runtime's engine; None: `llm`. fixed_order: the fields stay in their order. shared: at a
-    temperature above 0, too, equal prompts have one answer, which is kept.
+    temperature above 0, too, equal prompts have one answer, which is kept. fold: rules by which
+    texts that differ are one question (folding). group: of LLM_AGG.
+    listed: the one field holds lines of the prompt as they are sent. contexts: positions of fields
+    that are lists whose order is free in prompts.
     """
 
     instruction: str
@@ -51,6 +78,10 @@ class LlmCall:
     temperature: float = 0.0
     fixed_order: bool = False
     shared: bool = False
+    fold: tuple[str, ...] = ()
+    group: GroupCall | None = None
+    listed: bool = False
+    contexts: tuple[int, ...] = ()
 
     @property
     def prompt(self) -> str:
@@ -63,7 +94,7 @@ class LlmCall:
     def operator(self, model: str, tenant: str = "") -> str:
         """Digest of all that decides an answer beside the fields' values. model: its identity.
         tenant: whose answers they are."""
-        said = [
+        said: list[Any] = [
             [model, tenant] if tenant else model,
             self.prompt,
             list(self.choices) if self.choices else None,
@@ -74,20 +105,27 @@ class LlmCall:
             sorted(self.names),
             list(self.names) if self.fixed_order else None,
         ]
+        if self.group is not None:
+            said.append([self.group.part_tokens, self.group.combine])
+        if self.listed:
+            said.append("listed")
+        if self.fold:
+            said.append(list(self.fold))
         return sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()[:32]
 
 
-def call_of(instruction: str, options: Mapping[str, Any], names: Sequence[str] = ()) -> LlmCall:
-    """A call by its options. Raises InputError."""
-    for name in options:
-        if name not in OPTIONS:
-            near = get_close_matches(name, OPTIONS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(
-                f"LLM has no option {name!r}{hint} (valid: {', '.join(sorted(OPTIONS))})"
-            )
+def call_of(
+    instruction: str,
+    options: Mapping[str, Any],
+    names: Sequence[str] = (),
+    *,
+    grouped: bool = False,
+) -> LlmCall:
+    """A call by its options. grouped: of LLM_AGG. Raises InputError."""
+    called, valid = ("LLM_AGG", GROUP_OPTIONS) if grouped else ("LLM", OPTIONS)
+    check_options(called, options, valid)
     if not instruction.strip():
-        raise InputError("LLM needs an instruction that says something")
+        raise InputError(f"{called} needs an instruction that says something")
     given = [name for name in ("choices", "pattern", "schema") if options.get(name) is not None]
     if len(given) > 1:
         raise InputError(f"LLM takes one of choices, pattern and schema, not {' and '.join(given)}")
@@ -97,6 +135,14 @@ def call_of(instruction: str, options: Mapping[str, Any], names: Sequence[str] =
     default = MAX_TOKENS
     if choices is not None:
         default = max(len(str(one).encode()) for one in choices) + BEYOND_CHOICE
+    shared = _flag("shared", options.get("shared"))
+    temperature = _temperature(options.get("temperature"))
+    fold = folds_of(options.get("fold"))
+    if fold and temperature > 0 and not shared:
+        raise InputError(
+            "fold makes one question of several rows, and at a temperature above 0 each row has "
+            "its own: leave temperature out, or give shared := true"
+        )
     return LlmCall(
         instruction=instruction,
         names=tuple(names),
@@ -106,10 +152,30 @@ def call_of(instruction: str, options: Mapping[str, Any], names: Sequence[str] =
         type=_type(options.get("type"), choices, schema),
         model=_text("model", options.get("model")),
         max_tokens=_count("max_tokens", options.get("max_tokens"), default),
-        temperature=_temperature(options.get("temperature")),
+        temperature=temperature,
         fixed_order=_flag("fixed_order", options.get("fixed_order")),
-        shared=_flag("shared", options.get("shared")),
+        shared=shared,
+        fold=fold,
+        group=_group(options) if grouped else None,
     )
+
+
+def check_options(called: str, options: Iterable[str], valid: Sequence[str]) -> None:
+    """Raise InputError for an option that a function has not."""
+    for name in options:
+        if name not in valid:
+            near = get_close_matches(name, valid, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"{called} has no option {name!r}{hint} (valid: {', '.join(sorted(valid))})"
+            )
+
+
+def _group(options: Mapping[str, Any]) -> GroupCall:
+    tokens = _count("part_tokens", options.get("part_tokens"), PART_TOKENS)
+    if tokens < LEAST_PART:
+        raise InputError(f"part_tokens must be at least {LEAST_PART}, not {tokens}")
+    return GroupCall(tokens, _text("combine", options.get("combine")))
 
 
 def _choices(given: Any) -> tuple[Choice, ...] | None:

@@ -2,6 +2,8 @@
 
 LLM('Tone of {text}?', r.text, choices := ['good', 'bad'])     as it is written
 teola_llm(3, r.text)                                           call 3 of the query's `Calls`
+teola_llm_agg(4, r.text, ORDER BY r.day)                       of LLM_AGG, an aggregate
+teola_retrieve('collection', 3, false, r.text)                 RETRIEVE(r.text, 'collection', 3)
 """
 
 from __future__ import annotations
@@ -13,12 +15,24 @@ from typing import Any, Final
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.llm_call import OPTIONS, LlmCall, call_of
+from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, LlmCall, call_of
 from teola.tables.places import place, refused
+from teola.tables.retrieval_call import USAGE, RetrievalCall, retrieval_of
 
 VALUE: Final = "teola_llm"
 ERROR: Final = "teola_llm_error"
-WRITTEN: Final = {"LLM": VALUE, "LLM_ERROR": ERROR}
+GROUP_VALUE: Final = "teola_llm_agg"
+GROUP_ERROR: Final = "teola_llm_agg_error"
+RETRIEVED: Final = "teola_retrieve"
+WRITTEN: Final = {
+    "LLM": VALUE,
+    "LLM_ERROR": ERROR,
+    "LLM_AGG": GROUP_VALUE,
+    "LLM_AGG_ERROR": GROUP_ERROR,
+    "RETRIEVE": RETRIEVED,
+}
+GROUPED: Final = (GROUP_VALUE, GROUP_ERROR)
+ERRORS: Final = (ERROR, GROUP_ERROR)
 
 
 @dataclass(slots=True)
@@ -45,8 +59,31 @@ class Calls:
 
 
 def is_call(node: Any) -> bool:
-    """Whether a node is a marked call."""
-    return isinstance(node, exp.Anonymous) and node.this in (VALUE, ERROR)
+    """Whether a node is a marked call, or a RETRIEVE, which is planned like one."""
+    return isinstance(node, exp.Anonymous) and node.this in (VALUE, ERROR, *GROUPED, RETRIEVED)
+
+
+def is_retrieval(node: Any) -> bool:
+    """Whether a node is a marked RETRIEVE."""
+    return isinstance(node, exp.Anonymous) and node.this == RETRIEVED
+
+
+def retrieval_node(call: RetrievalCall, text: exp.Expr) -> exp.Expr:
+    """A marked RETRIEVE."""
+    said = [exp.Literal.string(call.collection), exp.Literal.number(call.k)]
+    keeps = exp.Boolean(this=call.keep_rank)
+    return exp.Anonymous(this=RETRIEVED, expressions=[*said, keeps, text])
+
+
+def retrieval_at(node: exp.Expr) -> RetrievalCall:
+    """What a marked RETRIEVE is for."""
+    collection, k, keep_rank = node.expressions[:3]
+    return RetrievalCall(str(collection.this), int(k.this), bool(keep_rank.this))
+
+
+def is_group_call(node: Any) -> bool:
+    """Whether a node is a marked LLM_AGG: an aggregate, which is no call of rows."""
+    return isinstance(node, exp.Anonymous) and node.this in GROUPED
 
 
 def calls_in(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -60,8 +97,15 @@ def has_call(node: exp.Expr | None) -> bool:
 
 
 def fields_of(node: exp.Expr) -> list[Any]:
-    """The fields of a marked call."""
-    return list(node.expressions[1:])
+    """The fields of a marked call; of a RETRIEVE its text."""
+    if is_retrieval(node):
+        return [node.expressions[3]]
+    return [one for one in node.expressions[1:] if not isinstance(one, exp.Order)]
+
+
+def order_of(node: exp.Expr) -> list[Any]:
+    """The ORDER BY of a marked LLM_AGG, in a list; empty without one."""
+    return [one for one in node.expressions[1:] if isinstance(one, exp.Order)]
 
 
 def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
@@ -71,8 +115,17 @@ def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
         name = str(node.this).upper()
         if name not in WRITTEN:
             continue
+        if name == "RETRIEVE":
+            found = _retrieval(node, calls.sql)
+            found.meta.update(node.meta)
+            if node is tree:
+                return found
+            node.replace(found)
+            continue
+        order = _grouped(node, calls.sql) if WRITTEN[name] in GROUPED else []
         call, fields = _read(node, calls.sql)
-        marked = calls.node(call, fields, error=WRITTEN[name] == ERROR)
+        marked = calls.node(call, [*fields, *order])
+        marked.set("this", WRITTEN[name])
         marked.meta.update(node.meta)
         if node is tree:
             return marked
@@ -80,8 +133,65 @@ def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
     return tree
 
 
+def _retrieval(node: exp.Anonymous, sql: str) -> exp.Expr:
+    plain = [one for one in node.expressions if not isinstance(one, (exp.PropertyEQ, exp.Kwarg))]
+    named = [one for one in node.expressions if one not in plain]
+    if len(plain) != 3 or node.expressions[: len(plain)] != plain:
+        raise refused("RETRIEVE needs a text, a collection and a number", node, sql, USAGE)
+    text, collection, k = plain
+    options: dict[str, Any] = {}
+    for one in named:
+        name = one.this.name.lower()
+        options[name] = _constant(one.expression, name, sql)
+    try:
+        call = retrieval_of(
+            _constant(collection, "collection", sql), _constant(k, "k", sql), options
+        )
+    except InputError as error:
+        at = place(node, sql)
+        raise InputError(str(error) if str(error).endswith(at) else f"{error}{at}") from None
+    return retrieval_node(call, text)
+
+
+def _grouped(node: exp.Anonymous, sql: str) -> list[exp.Order]:
+    """Check where an LLM_AGG stands, and take its ORDER BY out."""
+    above: exp.Expr | None = node.parent
+    if isinstance(above, exp.WithinGroup):
+        raise refused(
+            f"{node.this} takes no WITHIN GROUP",
+            node,
+            sql,
+            "write the order in its brackets: LLM_AGG('instruction', column ORDER BY key)",
+        )
+    if isinstance(above, exp.Filter):
+        above = above.parent
+    if isinstance(above, exp.Window):
+        raise refused(
+            f"{node.this} stands over a window",
+            node,
+            sql,
+            "group the rows in a subquery and join it",
+        )
+    last = node.expressions[-1] if node.expressions else None
+    bare = last.this if isinstance(last, exp.Order) else last
+    if isinstance(bare, exp.Distinct) or any(
+        isinstance(one, exp.Distinct) for one in node.expressions
+    ):
+        raise refused(
+            f"{node.this} takes no DISTINCT", node, sql, "write SELECT DISTINCT in a subquery"
+        )
+    if not isinstance(last, exp.Order):
+        return []
+    if any(isinstance(one.this, exp.Var) for one in last.expressions):
+        raise refused(f"{node.this} takes no ORDER BY ALL", node, sql, "name the keys of its order")
+    node.set("expressions", [*node.expressions[:-1], bare])
+    return [exp.Order(expressions=list(last.expressions))]
+
+
 def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
     given = list(node.expressions)
+    grouped = str(node.this).upper() in ("LLM_AGG", "LLM_AGG_ERROR")
+    valid = GROUP_OPTIONS if grouped else OPTIONS
     if not given or not (isinstance(given[0], exp.Literal) and given[0].is_string):
         raise refused(
             f"{node.this} needs its instruction first, as a text that stands there",
@@ -96,7 +206,7 @@ def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
             name = one.this.name.lower()
             if name in options:
                 raise refused(f"option {name} is given twice", one, sql, "give it once")
-            if name not in OPTIONS:
+            if name not in valid:
                 options[name] = None
                 break
             options[name] = _constant(one.expression, name, sql)
@@ -105,9 +215,14 @@ def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
         else:
             fields.append(one)
     try:
-        return call_of(str(given[0].this), options), fields
+        call = call_of(str(given[0].this), options, grouped=grouped)
     except InputError as error:
         raise InputError(f"{error}{place(node, sql)}") from None
+    if grouped and not fields:
+        raise refused(
+            f"{node.this} needs a column", node, sql, "write LLM_AGG('instruction', column, ...)"
+        )
+    return call, fields
 
 
 def _constant(node: exp.Expr, name: str, sql: str) -> Any:

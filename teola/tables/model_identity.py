@@ -43,9 +43,12 @@ class ModelIdentity:
 
 
 @contextmanager
-def opened_runtime(llm: Any, runtime: Runtime | None, needed: bool) -> Iterator[Runtime | None]:
+def opened_runtime(
+    llm: Any, runtime: Runtime | None, needed: bool, others: bool = False
+) -> Iterator[Runtime | None]:
     """The runtime that has the language model: the one that is given, or one of its own.
 
+    needed: whether there has to be a model. others: whether there have to be other engines.
     Raises InputError where no model is configured.
     """
     if runtime is not None:
@@ -57,6 +60,9 @@ def opened_runtime(llm: Any, runtime: Runtime | None, needed: bool) -> Iterator[
             yield own
     elif needed:
         raise InputError(_none())
+    elif others:
+        with Runtime() as own:
+            yield own
     else:
         yield None
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from teola.tables.beginnings import POSITIONS, WIDEST, Beginnings
+from teola.tables.prompt_beginnings import POSITIONS, WIDEST, Beginnings
 from teola.tables.prompt_text import lines_of
 
 if TYPE_CHECKING:
@@ -162,10 +162,18 @@ class Orders:
 
 
 def rows_sql(
-    table: str, where: str, names: Sequence[str], order: ColumnOrder, *, in_order: bool = True
+    table: str,
+    where: str,
+    names: Sequence[str],
+    order: ColumnOrder,
+    *,
+    in_order: bool = True,
+    text: str = "",
+    opens: str = "",
 ) -> str:
     """SQL of the rows to ask: key, text, and a number that changes with the first ordered field.
-    in_order: sorted, so that those which share a beginning follow each other."""
+    in_order: sorted, so that those which share a beginning follow each other. text, opens: SQL of
+    these two where they are not the fields' lines and the first field's hash."""
     if order.groups:
         lines = ", ".join(lines_of([name], [f"f{at}"]) for at, name in enumerate(names))
         return (
@@ -174,12 +182,10 @@ def rows_sql(
             f"JOIN {POSITIONS} p ON p.id = t.rowid) ORDER BY text, key"
         )
     texts = [f"f{at}" for at in order.positions]
-    first = f"hash({texts[0]})" if texts else "0"
+    text = text or lines_of([names[at] for at in order.positions], texts)
+    opens = opens or (f"hash({texts[0]})" if texts else "0")
     keys = ", ".join([*texts, "key"]) if in_order else "key"
-    return (
-        f"SELECT key, {lines_of([names[at] for at in order.positions], texts)} AS text, "
-        f"{first} AS opens FROM {table} {where} ORDER BY {keys}"
-    )
+    return f"SELECT key, {text} AS text, {opens} AS opens FROM {table} {where} ORDER BY {keys}"
 
 
 def rank(selectivity: float, cost: float) -> float:

@@ -11,9 +11,19 @@ from sqlglot import exp
 from teola.errors import InputError
 from teola.tables.duckdb_schema import Catalogue
 from teola.tables.marks import Calls
-from teola.tables.plan_steps import AskCall, Base, Drop, Filter, MakeTable, PlanRewrite, PlanStep
+from teola.tables.plan_steps import (
+    AskCall,
+    Base,
+    Drop,
+    Filter,
+    MakeTable,
+    PlanRewrite,
+    PlanStep,
+    Retrieve,
+)
+from teola.tables.retrieval_call import CONTEXTS
 
-PASSES = ("predicates", "guards", "early_stop", "dedup", "warm", "columns", "sort")
+PASSES = ("predicates", "guards", "early_stop", "dedup", "warm", "columns", "contexts", "sort")
 
 
 class PlanBuilder:
@@ -41,7 +51,7 @@ class PlanBuilder:
         self.steps.append(step)
         if isinstance(step, (Base, MakeTable)):
             self._declare(step.table, f"SELECT * FROM ({step.sql}) LIMIT 0")
-        elif isinstance(step, AskCall):
+        elif isinstance(step, (AskCall, Retrieve)):
             self._declare_answer(step)
         elif isinstance(step, Filter):
             for conjunct in step.conjuncts:
@@ -61,9 +71,16 @@ class PlanBuilder:
         except duckdb.Error as error:
             raise InputError(f"this query cannot be planned: {error}") from None
 
-    def _declare_answer(self, ask: AskCall) -> None:
+    def _declare_answer(self, ask: AskCall | Retrieve) -> None:
         columns = {one.name for one in self.catalogue.describe(f"SELECT * FROM {ask.table}")}
-        if ask.value not in columns:
+        if ask.value in columns:
+            return
+        if isinstance(ask, Retrieve):
+            self._declare(
+                ask.table,
+                f"SELECT *, CAST(NULL AS {CONTEXTS}) AS {ask.value} FROM {ask.table}",
+            )
+        else:
             fields = "".join(f", {one}" for one in ask.fields)
             where = f" WHERE {ask.guard}" if ask.guard else ""
             self.catalogue.describe(f"SELECT 1{fields} FROM {ask.table}{where}")

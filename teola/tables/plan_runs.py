@@ -22,13 +22,15 @@ from teola.tables.answer_table import FILE, AnswerTable
 from teola.tables.done import Done
 from teola.tables.duckdb_schema import quoted, said
 from teola.tables.executor import Executor
+from teola.tables.group_asking import prompted
 from teola.tables.model_identity import ModelIdentity, identity_of, opened_runtime
 from teola.tables.model_windows import ModelWindows
 from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
 from teola.tables.question_run import AskProgress, AskRows
 from teola.tables.report import report_of
-from teola.tables.row_asking import CallAsker
+from teola.tables.retrieval import Retriever, Search, search_of
+from teola.tables.row_asking import CallAsker, no_rows
 from teola.tables.run_limits import RunLimits, Spent, Stopped
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import checked_out, write_result
@@ -54,6 +56,8 @@ class RunOptions:
     priority: RowPriority = "rows"
     progress: AskProgress | None = None
     ask_rows: AskRows | None = None
+    """In place of a runtime's."""
+    search: Search | None = None
     """In place of a runtime's."""
 
 
@@ -175,23 +179,34 @@ def _asking(
     workspace: Workspace, plan: TablePlan, options: RunOptions, spent: Spent, notes: list[str]
 ) -> Iterator[CallAsker | None]:
     """What asks the plan's calls; None where it has none. notes: what its user has to know."""
-    calls = [ask.call for ask in plan.asks()]
-    if not calls:
+    calls = [call for ask in plan.asks() for call in prompted(ask.call)]
+    retrievals = [one.call for one in plan.retrievals()]
+    if not calls and not retrievals:
         yield None
         return
-    with opened_runtime(options.llm, options.runtime, options.ask_rows is None) as runtime:
+    needed = options.ask_rows is None and bool(calls)
+    searched = options.search is None and bool(retrievals)
+    with opened_runtime(options.llm, options.runtime, needed, searched) as runtime:
         identities: dict[str | None, ModelIdentity] = {}
         for call in calls:
             if call.model not in identities:
                 identities[call.model] = identity_of(runtime, call.model)
         ask_rows = options.ask_rows
-        if ask_rows is None:
+        if ask_rows is None and calls:
             assert runtime is not None
             ask_rows = _of_runtime(runtime, options)
+        retriever = None
+        if retrievals:
+            search = options.search
+            if search is None:
+                assert runtime is not None
+                search = search_of(runtime, options.tenant)
+            retriever = Retriever(workspace.con, search, spent)
+            retriever.check(retrievals)
         windows = None
-        if runtime is not None and options.ask_rows is None:
+        if calls and runtime is not None and options.ask_rows is None:
             windows = ModelWindows(runtime, calls, spent)
-        path = answers_path(options.answers)
+        path = answers_path(options.answers) if calls else None
         if windows is not None and path is not None and not path.exists():
             windows.of(calls[0])  # an instruction without room leaves no file
         answers = AnswerTable(workspace.con, path)
@@ -205,7 +220,7 @@ def _asking(
             asker = CallAsker(
                 workspace.con,
                 answers,
-                ask_rows,
+                ask_rows or no_rows,
                 spent,
                 options.passes,
                 lambda call: identities[call.model].name,
@@ -213,6 +228,7 @@ def _asking(
                 options.tenant,
                 f"{query}:{answers.samples_of(query)}",
             )
+            asker.retriever = retriever
             if windows is not None:
                 asker.window_of = windows.of
             yield asker

@@ -3,6 +3,7 @@
     Base       a table is made: FROM, JOIN and the conjuncts without calls
     Filter     rows go for which a conjunct with calls is not true; perhaps until enough have passed
     AskCall    a call's answers become columns of a table
+    Retrieve   contexts of a text become a column of a table
     MakeTable  a table is made of others
     Drop       a table goes that nothing reads any more
 
@@ -11,10 +12,12 @@ The text of each step names tables and columns that the plan made itself, but fo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from teola.tables.llm_call import LlmCall
+from teola.tables.retrieval_call import RetrievalCall
 
 ROW: Final = "teola_row"
 """Column of a Base with the row's position in its source, from 0."""
@@ -52,10 +55,24 @@ class AskCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Retrieve:
+    """Contexts are searched for the rows of `table` for which `guard` is true (None: for all).
+
+    field: SQL of the text, over columns of the table. value: the column that it gets.
+    """
+
+    table: str
+    call: RetrievalCall
+    field: str
+    guard: str | None
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conjunct:
     """One condition with calls: what it asks, in order, and the condition over the columns."""
 
-    asks: tuple[AskCall, ...]
+    asks: tuple[AskCall | Retrieve, ...]
     condition: str
 
 
@@ -80,7 +97,7 @@ class Drop:
     table: str
 
 
-PlanStep = Base | MakeTable | AskCall | Filter | Drop
+PlanStep = Base | MakeTable | AskCall | Retrieve | Filter | Drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +132,17 @@ class TablePlan:
 
     def asks(self) -> tuple[AskCall, ...]:
         """All calls that the plan has, in the order in which they were planned."""
-        found: list[AskCall] = []
+        return tuple(one for one in self._asked() if isinstance(one, AskCall))
+
+    def retrievals(self) -> tuple[Retrieve, ...]:
+        """All searches that the plan has."""
+        return tuple(one for one in self._asked() if isinstance(one, Retrieve))
+
+    def _asked(self) -> Iterable[AskCall | Retrieve]:
+        found: list[AskCall | Retrieve] = []
         for step in self.steps:
-            if isinstance(step, AskCall):
+            if isinstance(step, (AskCall, Retrieve)):
                 found.append(step)
             elif isinstance(step, Filter):
                 found += [ask for conjunct in step.conjuncts for ask in conjunct.asks]
-        return tuple(dict.fromkeys(found))
+        return dict.fromkeys(found)

@@ -11,18 +11,21 @@ run that is killed has what came back until then, and asks for the rest when it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.beginnings import POSITIONS
 from teola.tables.call_stage import CallStage
+from teola.tables.folding import folded
+from teola.tables.group_asking import GroupAsking
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
-from teola.tables.plan_steps import ROW, AskCall
+from teola.tables.plan_steps import ROW, AskCall, Retrieve
+from teola.tables.prompt_beginnings import POSITIONS
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.question_run import AskProgress, AskRows, QuestionRun
+from teola.tables.retrieval import Retriever, share_contexts
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.value_cutting import ModelWindow, cut_values
 
@@ -58,6 +61,11 @@ def no_window(call: LlmCall, *, look: bool) -> None:
     """Nobody tells a window."""
 
 
+def no_rows(*_: Any, **__: Any) -> Any:
+    """In place of what asks, where nothing may be asked."""
+    raise AssertionError("nothing is asked here")
+
+
 @dataclass(slots=True)
 class CallAsker:
     """Asks the calls of one run. model_of: the identity of a call's model. tenant: whose answers
@@ -78,7 +86,9 @@ class CallAsker:
     """Nothing more is asked: rows go whose answers are not known."""
     in_windows: bool = False
     """Rows are taken in windows, so nobody knows yet how many there will be."""
-    _stages: dict[AskCall, CallStage] = field(default_factory=dict)
+    retriever: Retriever | None = None
+    """For plans with a RETRIEVE."""
+    _stages: dict[AskCall | Retrieve, CallStage] = field(default_factory=dict)
     _recounted: set[AskCall] = field(default_factory=set)
 
     @property
@@ -93,6 +103,9 @@ class CallAsker:
 
     def run(self, ask: AskCall) -> None:
         """Give `ask.table` the columns of a call. Raises Stopped."""
+        if ask.call.group is not None:
+            GroupAsking(self, ask).run()
+            return
         if not self.closed:
             self.spent.check()
         began = time.monotonic()
@@ -117,6 +130,21 @@ class CallAsker:
         finally:
             stage.seconds += time.monotonic() - began
 
+    def retrieve(self, step: Retrieve) -> None:
+        """Give the table the contexts of a RETRIEVE. Raises Stopped."""
+        assert self.retriever is not None
+        if step not in self._stages:
+            self._stages[step] = CallStage(step.call.digest, step.call.shown)
+        began = time.monotonic()
+        try:
+            self.retriever.run(step, self._stages[step], closed=self.closed)
+        finally:
+            self._stages[step].seconds += time.monotonic() - began
+
+    def stage(self, ask: AskCall) -> CallStage:
+        """What became of a call that was asked."""
+        return self._stages[ask]
+
     def operator(self, call: LlmCall) -> Operator:
         """What the answers of a call are kept under."""
         model = self.model_of(call)
@@ -138,13 +166,19 @@ class CallAsker:
 
     # --- inputs ---------------------------------------------------------------------------
 
-    def _texts(self, ask: AskCall) -> list[str]:
-        """SQL of each field's canonical text."""
+    def _texts(self, ask: AskCall, *, fold: bool = False) -> list[str]:
+        """SQL of each field's canonical text. fold: of the same one for all that are one."""
         if not ask.fields:
             return []
+        if ask.call.listed:
+            return list(ask.fields)
         listed = ", ".join(f"{one} AS f{at}" for at, one in enumerate(ask.fields))
         rows = self.con.execute(f"DESCRIBE SELECT {listed} FROM {ask.table}").fetchall()
-        return [canonical(f"({one})", row[1]) for one, row in zip(ask.fields, rows, strict=True)]
+        rules = ask.call.fold if fold else ()
+        return [
+            canonical(folded(f"({one})", row[1], rules), row[1])
+            for one, row in zip(ask.fields, rows, strict=True)
+        ]
 
     def _own(self, ask: AskCall) -> str:
         """SQL of what tells a row's question from that of a row with the same values; "": they are
@@ -158,7 +192,12 @@ class CallAsker:
         texts = self._texts(ask)
         listed = "".join(f", {one} AS f{at}" for at, one in enumerate(texts))
         names = [f"f{at}" for at in range(len(texts))]
-        key = key_of(operator.digest, ask.call.names, names, self._own(ask))
+        keyed = names
+        if ask.call.fold:
+            keyed = [f"g{at}" for at in range(len(texts))]
+            same = zip(self._texts(ask, fold=True), keyed, strict=True)
+            listed += "".join(f", {one} AS {name}" for one, name in same)
+        key = key_of(operator.digest, ask.call.names, keyed, self._own(ask))
         guard = f"WHERE {ask.guard}" if ask.guard else ""
         self.con.execute(
             "CREATE OR REPLACE TABLE teola_asked AS "
@@ -168,7 +207,9 @@ class CallAsker:
 
     def _gather(self, ask: AskCall, operator: Operator) -> Gathered:
         """Distinct questions, and those that have an answer."""
-        names = "".join(f", any_value(f{at}) AS f{at}" for at in range(len(ask.fields)))
+        # Of rows that are one by a rule the first asks, with all of its fields.
+        one = f"arg_min({{}}, {ROW})" if ask.call.fold else "any_value({})"
+        names = "".join(f", {one.format(f'f{at}')} AS f{at}" for at in range(len(ask.fields)))
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_inputs AS SELECT key{names}, count(*) AS n "
             "FROM teola_asked GROUP BY key"
@@ -197,7 +238,7 @@ class CallAsker:
     def _fit(self, ask: AskCall, operator: Operator, found: Gathered) -> int:
         """Cut questions to the model's window, and key what was cut anew; how many there are."""
         call, asking = ask.call, found.distinct > found.known and not self.closed
-        if not asking and found.bytes <= SHORT:
+        if ask.call.listed or (not asking and found.bytes <= SHORT):
             return 0
         window = self.window_of(call, look=not self.closed)
         if window is None or found.bytes + len(call.names) * SHORT <= window.room(call):
@@ -241,11 +282,10 @@ class CallAsker:
             self.errors_allowed,
             self.progress,
         )
+        self.share_contexts(ask.call)
         order = self.order(ask.call, todo)
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
-        sql = rows_sql(
-            "teola_inputs", UNKNOWN, ask.call.names, order, in_order="sort" in self.passes
-        )
+        sql = self._rows_sql(ask.call, order)
         try:
             if "warm" in self.passes and todo >= LEAST_WARMED:
                 # The first batch would compute the instruction as often as it has rows.
@@ -255,6 +295,12 @@ class CallAsker:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
 
+    def share_contexts(self, call: LlmCall) -> None:
+        """Order the contexts of what is asked by how many rows share them."""
+        if "contexts" in self.passes and not call.fixed_order:
+            for at in call.contexts:
+                share_contexts(self.con, "teola_inputs", f"f{at}", UNKNOWN)
+
     def order(
         self, call: LlmCall, todo: int = 0, where: str = UNKNOWN, *, groups: bool = True
     ) -> ColumnOrder:
@@ -263,15 +309,36 @@ class CallAsker:
         of their own."""
         written = tuple(range(len(call.names)))
         if len(written) < 2:
-            return ColumnOrder(written, 0.0, "there is one order only")
+            why = "rows in their group's order" if call.listed else "there is one order only"
+            return ColumnOrder(written, 0.0, why)
         if call.fixed_order:
             return ColumnOrder(written, 0.0, "fixed_order")
         if "columns" not in self.passes or "sort" not in self.passes:
             return ColumnOrder(written, 0.0, "as written: the pass is off")
+        if call.contexts and "contexts" in self.passes:
+            # Two lists may begin alike and be two values, which no count of values shows.
+            first = (*call.contexts, *(at for at in written if at not in call.contexts))
+            return ColumnOrder(first, 0.0, "contexts first: rows share them one by one")
         run_s = self.answers.seconds_of(self.model_of(call), todo) if todo else None
         longest_s = LONGEST_S if run_s is None else min(LONGEST_S, OF_RUN * run_s)
         orders = Orders(self.con, "teola_inputs", where, call.names, len(call.prompt), longest_s)
         return orders.best(groups=groups)
+
+    def _rows_sql(self, call: LlmCall, order: ColumnOrder) -> str:
+        """SQL of the rows to ask, see `rows_sql`."""
+        opens, first = "", order.positions[0] if order.positions else None
+        if first is not None and first in call.contexts:
+            one = f"CASE WHEN json_valid(f{first}) THEN json_extract(f{first}, '$[0]') END"
+            opens = f"coalesce(hash({one}), 0)"
+        return rows_sql(
+            "teola_inputs",
+            UNKNOWN,
+            call.names,
+            order,
+            in_order="sort" in self.passes,
+            text="f0" if call.listed else "",
+            opens=opens,
+        )
 
     # --- answers --------------------------------------------------------------------------
 
@@ -306,13 +373,21 @@ class CallAsker:
     def _example(self, key: str, ask: AskCall) -> str:
         texts = [f"f{at}" for at in range(len(ask.fields))]
         found = self.con.execute(
-            f"SELECT {lines_of(ask.call.names, texts)} FROM teola_inputs WHERE key = {literal(key)}"
+            f"SELECT {prompt_lines(ask.call, ask.call.names, texts)} FROM teola_inputs "
+            f"WHERE key = {literal(key)}"
         ).fetchall()
         return str(found[0][0]).strip()[:200] if found else ""
 
 
+def prompt_lines(call: LlmCall, names: Sequence[str], texts: Sequence[str]) -> str:
+    """SQL of what follows the instruction in a prompt. texts: SQL of each field's text."""
+    return texts[0] if call.listed else lines_of(names, texts)
+
+
 def typed(sql: str, call: LlmCall) -> str:
     """SQL of an answer's value in the type of its column; NULL where it is none."""
+    if call.listed:
+        return sql
     if call.schema is not None:
         if call.type == TEXT:
             return f"json_extract_string(TRY_CAST({sql} AS JSON), '$')"

@@ -13,20 +13,25 @@ from math import prod
 from typing import Any, Final
 
 from teola.tables.answer_table import AnswersInUse, AnswerTable
-from teola.tables.beginnings import POSITIONS
 from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
 from teola.tables.executor import Executor
+from teola.tables.group_asking import ERROR, VALUE, GroupAsking, combined, filling, prompted
+from teola.tables.group_calls import TEXT
 from teola.tables.model_identity import config_of, identity_of, named_identity
 from teola.tables.plan_runs import RunOptions, answers_path, digest_of
-from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, TablePlan
-from teola.tables.question_run import AskRows
-from teola.tables.row_asking import CallAsker
+from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
+from teola.tables.prompt_beginnings import POSITIONS
+from teola.tables.row_asking import CallAsker, no_rows
 from teola.tables.run_limits import RunLimits, Spent
 from teola.tables.workspace import Workspace
 
 CHARACTERS_A_TOKEN: Final = 4.0
 """Of English text, about; the model's own tokenizer counts otherwise."""
+
+
+CONTEXT_TOKENS: Final = 254
+"""Of a context, about: chunks of documents have as many at most, by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +126,16 @@ class _Estimator(CallAsker):
     """In the place of what asks: it counts, and gives columns without answers."""
 
     estimates: list[StageEstimate] = field(default_factory=list)
+    contexts: dict[str, int] = field(default_factory=dict)
+    """Columns of contexts, and how many there are of a text."""
     share: float = 1.0
     """Of the rows at hand, those that are expected to be there."""
 
     def run(self, ask: AskCall) -> None:
         """Count what a call would ask."""
+        if ask.call.group is not None:
+            self._group(ask)
+            return
         call, operator = ask.call, self.operator(ask.call)
         stage = CallStage(operator.digest, call.prompt)
         self._key(ask, operator)
@@ -133,12 +143,90 @@ class _Estimator(CallAsker):
         order = self.order(call, stage.distinct - stage.answered_before)
         self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
         self._estimate(ask, stage, order.positions, order.share, order.reason)
+        self._unanswered(ask)
+
+    def retrieve(self, step: Retrieve) -> None:
+        """Count what a RETRIEVE would search for; each text has contexts of its own."""
+        guard = f" WHERE {step.guard}" if step.guard else ""
+        ((rows, texts),) = self.con.execute(
+            f"SELECT count({step.field}), count(DISTINCT {step.field}) FROM {step.table}{guard}"
+        ).fetchall()
+        self.estimates.append(
+            StageEstimate(
+                operator=step.call.digest,
+                instruction=step.call.shown,
+                rows=round(rows * self.share),
+                distinct=round(texts * self.share),
+                to_ask=0,
+                prompt_tokens=0,
+                cached_tokens=0,
+                completion_tokens=0,
+                seconds=0.0,
+                cost=self.spent.limits.cost(0, 0, 0),
+                order=("text",),
+                reason=f"searched for, not asked; contexts are taken to have {CONTEXT_TOKENS} "
+                "tokens",
+            )
+        )
+        self.contexts[step.value] = step.call.k
         self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_new AS SELECT *, CAST(NULL AS {call.type}) AS "
+            f"CREATE OR REPLACE TABLE teola_new AS SELECT *, "
+            f"[CAST({step.field} AS VARCHAR)] AS {step.value} FROM {step.table}"
+        )
+        self.con.execute(f"DROP TABLE {step.table}")
+        self.con.execute(f"ALTER TABLE teola_new RENAME TO {step.table}")
+
+    def _unanswered(self, ask: AskCall) -> None:
+        """The table gets the columns of a call, without answers."""
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE teola_new AS SELECT *, CAST(NULL AS {ask.call.type}) AS "
             f"{ask.value}, CAST(NULL AS VARCHAR) AS {ask.error} FROM {ask.table}"
         )
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
+
+    def _group(self, ask: AskCall) -> None:
+        """Count the parts of an LLM_AGG, and the prompts that combine their answers."""
+        assert ask.call.group is not None
+        leaf, combining = prompted(ask.call)
+        asking, most = GroupAsking(self, ask), ask.call.group.part_tokens
+        # Fields that are answers are not known yet: a line without a value stands for them.
+        rows = asking.rows_sql(empty=True)
+        table = asking.fill("parts", rows, filling(leaf, most, 1, None))
+        self.run(AskCall(table, leaf, (TEXT,), None, VALUE, ERROR))
+        parts = self.estimates[-1]
+        sizes = self.con.execute(f"SELECT count(*) FROM {table} GROUP BY teola_group").fetchall()
+        operator = self.operator(leaf).digest
+        answer = min(self.answers.mean_answer(operator) or leaf.max_tokens, leaf.max_tokens)
+        more = [combined(int(size), int(answer) + 3, most) for (size,) in sizes]
+        # Where all parts are answered, what combines them was asked as well.
+        to_ask = sum(prompts for prompts, _ in more) if parts.to_ask else 0
+        prompts = round(sum(prompts for prompts, _ in more) * self.share)
+        if prompts:
+            asked = round(to_ask * self.share)
+            fixed = len(combining.prompt) / CHARACTERS_A_TOKEN
+            lines = sum(lines for _, lines in more) * self.share * (answer + 3)
+            tokens = round(lines + fixed * asked) if asked else 0
+            cached = round(fixed * max(0, asked - 1)) if "sort" in self.passes else 0
+            completion = round(asked * answer)
+            self.estimates.append(
+                StageEstimate(
+                    operator=self.operator(combining).digest,
+                    instruction=combining.prompt,
+                    rows=prompts,
+                    distinct=prompts,
+                    to_ask=asked,
+                    prompt_tokens=tokens,
+                    cached_tokens=cached,
+                    completion_tokens=completion,
+                    seconds=self.answers.seconds_of(self.model_of(combining), asked),
+                    cost=self.spent.limits.cost(tokens, cached, completion),
+                    order=combining.names,
+                    reason="answers in their group's order",
+                )
+            )
+        self.con.execute(f"DROP TABLE {table}")
+        self._unanswered(ask)
 
     def _estimate(
         self, ask: AskCall, stage: CallStage, order: tuple[int, ...], share: float, reason: str
@@ -149,7 +237,11 @@ class _Estimator(CallAsker):
             f"SELECT coalesce(sum({lengths}), 0) FROM teola_inputs "
             "WHERE key NOT IN (SELECT key FROM teola_known)"
         ).fetchall()
-        fixed = len(call.prompt) + sum(len(name) + 3 for name in call.names)
+        fixed = len(call.prompt)
+        contexts = sum(self.contexts.get(one, 0) for one in ask.fields)
+        fixed += round(contexts * CONTEXT_TOKENS * CHARACTERS_A_TOKEN)
+        if not call.listed:
+            fixed += sum(len(name) + 3 for name in call.names)
         to_ask = stage.distinct - stage.answered_before
         prompt = (float(characters) + fixed * to_ask) / CHARACTERS_A_TOKEN * self.share
         asked = round(to_ask * self.share)
@@ -229,7 +321,7 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
         estimator = _Estimator(
             workspace.con,
             answers,
-            _nobody,
+            no_rows,
             Spent(RunLimits(price=options.limits.price)),
             options.passes,
             model_of,
@@ -242,10 +334,3 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
         return QueryEstimate(plan, tuple(estimator.estimates), tuple(notes))
     finally:
         answers.close()
-
-
-def _never(*_: Any, **__: Any) -> Any:
-    raise AssertionError("an explanation asks nothing")
-
-
-_nobody: AskRows = _never

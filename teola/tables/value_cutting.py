@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
-from teola.tables.llm_call import LlmCall
+from teola.tables.llm_call import LEAST_PART, LlmCall
 from teola.tables.prompt_text import one_line
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class ModelWindow:
     def check(self, call: LlmCall) -> None:
         """Raises InputError where a call has no room for any value."""
         needed = self.count(_lines(call.names, [""] * len(call.names), range(len(call.names))))
+        if call.listed:
+            needed = LEAST_PART
         if self.room(call) < needed:
             raise InputError(
                 f"the instruction {call.prompt[:40]!r} has {self.count(call.prompt):,} tokens, "
