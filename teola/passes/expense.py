@@ -6,8 +6,9 @@
     high       every branch, answers and turns as the longest tenth
 
 Prompts are as long as they were billed, which is how engines count, as soon as they have told.
-Before anything has run, the branches are those that are expected, answers are as long as passes plan them, a loop has a turn at least and as
-many as it may at most, and a list as many items as it is planned to have.
+Before anything has run, the branches are those that are expected, answers are as long as passes
+plan them, a loop has a turn at least and as many as it may at most, and a list as many items as it
+is planned to have.
 """
 
 from __future__ import annotations

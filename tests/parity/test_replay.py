@@ -47,7 +47,10 @@ def plain(commands: list[Command]) -> list[Any]:
 
 def _plain_command(command: Command) -> Any:
     if isinstance(command, (Finish, Retried)):
-        return replace(command, cause=_plain(command.cause))  # type: ignore[arg-type]
+        plain = replace(command, cause=_plain(command.cause))  # type: ignore[arg-type]
+        if isinstance(plain, Finish):
+            return replace(plain, reasons=tuple(map(_plain, plain.reasons)))  # type: ignore[arg-type]
+        return plain
     if isinstance(command, Dispatch):
         slices = [(w.run, w.primitive, lo, hi, w.arrival, w.total) for w, lo, hi in command.slices]
         return replace(command, slices=tuple(slices))  # type: ignore[arg-type]

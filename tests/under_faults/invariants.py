@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from math import inf
 
 from teola.schedule.events import (
+    AlreadyKnown,
     Completed,
     Control,
     Dispatch,
@@ -130,6 +131,8 @@ def _order(world: World) -> Iterator[str]:
             if isinstance(entry.event, Failed):  # with all that it leads
                 members = log.plans[entry.run].members[entry.event.primitive]
                 ended |= {(entry.run, member) for member in members}
+        elif isinstance(entry, Heard) and isinstance(entry.event, AlreadyKnown):
+            began[entry.run, entry.event.primitive] -= 1  # it is answered instead, by what was kept
         elif isinstance(entry, Said) and isinstance(entry.command, Skipped):
             key = entry.run, entry.command.primitive
             plan = log.plans[entry.run]

@@ -9,7 +9,11 @@ from collections import Counter
 
 import pytest
 
+from teola.policies.work import Work
 from teola.schedule.events import State
+from teola.schedule.followers import Followers
+from tests.parity.test_replay import plain
+from tests.recording import replayed
 from tests.under_faults.faults import Kind
 from tests.under_faults.invariants import violations
 from tests.under_faults.world import World, scenario
@@ -55,6 +59,35 @@ def test_every_fault_and_every_end_comes_up() -> None:
     assert set(states) >= {State.OK, State.FAILED, State.DEADLINE, None}, states
     assert deaths > 15
     assert retried > 15
+
+
+REPLAYED = (6, 9, 12, 13, 21, 31, 38)
+"""Seeds in which queries have equal work."""
+
+
+def test_logs_with_followers_budgets_and_deadlines_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: Counter[str] = Counter()
+    join = Followers.join
+
+    def counted(followers: Followers, work: Work, leader: Work) -> None:
+        seen["followers"] += 1
+        join(followers, work, leader)
+
+    for seed in REPLAYED:
+        with monkeypatch.context() as patch:
+            patch.setattr(Followers, "join", counted)
+            world = World(scenario(seed)).run()
+        log = world.core.log
+        added = [given for what, given, _, _ in log.calls if what == "add"]
+        seen["budgets"] += sum(asker.budget is not None for _, asker, *_ in added)
+        ends = [asked.ending.state for asked in world.asked.values() if asked.ending]
+        seen["deadlines"] += ends.count(State.DEADLINE)
+        queues = {name: world.queue(name) for name in world.core.queues}
+        for call, again in zip(log.calls, replayed(log, queues), strict=True):
+            assert plain(again) == plain(call[3]), (seed, call[:2])
+    assert seen["followers"] >= len(REPLAYED)
+    assert seen["budgets"] > len(REPLAYED)
+    assert seen["deadlines"] > 0
 
 
 def test_a_run_is_a_function_of_its_seed() -> None:

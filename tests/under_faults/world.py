@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import pairwise
 from random import Random
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import Ending, Token
@@ -66,6 +68,8 @@ FINISH_S: Final = 60.0
 """Once faults have stopped, every query is to end within this time."""
 BUSY_S: Final = 1.5
 SHARED_S, PLENTY = 30.0, 10_000_000
+ONCE: Final = ("choice", "effects")
+"""Templates with effects."""
 
 
 @dataclass(slots=True)
@@ -156,6 +160,7 @@ def scenario(seed: int) -> Scenario:
     sessions = Random(f"sessions {seed}")
     for query in queries:
         query.session = sessions.choice(("", "", "a", "b"))
+    _repeat(queries, Random(f"equal {seed}"))
     faults = draw(rng, instances, count, BUSY_S)
     faults += draw_refusals(Random(f"servers {seed}"), instances, BUSY_S)
     faults.sort(key=lambda fault: fault.at)
@@ -166,6 +171,16 @@ def scenario(seed: int) -> Scenario:
             queries[fault.query].deadline_s = fault.at
     routing = ROUTINGS[seed % len(ROUTINGS)]
     return Scenario(seed, rng.choice(BATCHINGS), routing, instances, queries, faults)
+
+
+def _repeat(queries: Sequence[Asked], chance: Random) -> None:
+    """Let some ask what the one before them asked, so that they have equal work. What has effects
+    is asked once, since effects are counted by question."""
+    for before, query in pairwise(queries):
+        if before.template not in ONCE and chance.random() < 0.4:
+            query.template, query.passes = before.template, before.passes
+            query.question, query.tenant = before.question, before.tenant
+            query.at = before.at + chance.uniform(0.0, 0.05)
 
 
 class World:
@@ -280,20 +295,25 @@ class World:
                 far = self.far[name, i] = FarEngine(recipe, i, self)
                 host = self.live.hosts[name, i] = LocalHost(far, i)
                 starts.append(host.start())
-            config = EngineConfig(name, instances=count, batching=self.scenario.batching)
-            queue = queue_for(name, [self.far[name, i] for i in range(count)], config)
-            if routing in POLICIES:
-                policy = POLICIES[routing]()
-                limits = [instance.limits for instance in queue.instances]
-                queue = EngineQueue(name, limits, queue.line.policy, policy)
-                queue.overdue = Overdue() if queue.continuous else None
-            self.core.queues[name] = queue
+            queue = self.core.queues[name] = self.queue(name)
             queue._failed = self._noting(queue, "_failed")
             queue._left_and_failed = self._noting(queue, "_left_and_failed")  # type: ignore[method-assign]
             queue._refused = self._noting_refusals(queue)  # type: ignore[method-assign]
         await asyncio.gather(*starts)
         for (name, i), far in self.far.items():
             self.supervisor.watch(name, i, far)
+
+    def queue(self, name: str) -> EngineQueue:
+        """A new queue for an engine, with nothing in it."""
+        count, routing = self.scenario.instances, self.scenario.routing
+        config = EngineConfig(name, instances=count, batching=self.scenario.batching)
+        queue = queue_for(name, [self.far[name, i] for i in range(count)], config)
+        if routing in POLICIES:
+            policy = POLICIES[routing]()
+            limits = [instance.limits for instance in queue.instances]
+            queue = EngineQueue(name, limits, queue.line.policy, policy)
+            queue.overdue = Overdue() if queue.continuous else None
+        return queue
 
     def _noting(self, queue: Any, name: str) -> Any:
         failed = getattr(queue, name)
@@ -337,7 +357,8 @@ class World:
         part_of = program_of(asked.tenant, asked.session) if asked.session else ""
         context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s, part_of=part_of)
         trace = Trace(asked.id, asked.template, plan, now)
-        shares = Terms(shares_s=SHARED_S) if number(asked.template, "shares") % 2 else Terms()
+        shares_s = SHARED_S if number(asked.template, "shares") % 2 else 0.0
+        terms = Terms(answers=KeptAnswers(asked.id), shares_s=shares_s)
         budget = Ledger(self.account) if number(asked.id, "budget") % 2 else None
         asker = Asker(asked.tenant, asked.template, context.program, now, budget=budget)
 
@@ -352,7 +373,7 @@ class World:
             asker,
             trace,
             watch if asked.streams else None,
-            terms=shares,
+            terms=terms,
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(asked.gone_s):
