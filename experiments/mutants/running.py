@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +42,7 @@ PACKAGES: Final = (
 )
 """What is mutated by itself: the deciding half, what grows, live, the journal and the wire."""
 SPARE: Final = 2
-"""So many times more are drawn than wanted, and twice that if need be, because mypy refuses many."""
+"""So many times more are drawn than wanted, and twice that if need be: mypy refuses many."""
 CHUNK: Final = 20
 """The most mutants of one worker process, which collects their tests once."""
 COPIED: Final = ("no-redef", "unused-ignore")
@@ -191,7 +190,7 @@ def _drawn(
             taken += [mutants[key] for key in keys if key not in refused][: quota[package]]
         if len(taken) == sum(quota.values()):
             break
-        if spare == order:
+        if all(spare[package] == order[package] for package, n in quota.items() if n):
             say(f"mypy lets only {len(taken)} mutants of these packages through")
             break
         times *= 2

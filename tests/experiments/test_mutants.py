@@ -66,9 +66,9 @@ def test_a_change_is_told_by_its_lines(after: str, change: str) -> None:
 
 
 def test_tests_of_a_file_are_those_of_its_name_those_listed_and_those_beside_it() -> None:
-    fits = reaching.files_of("teola/kv/policies/fits.py")
-    assert "tests/kv/policies/test_workload_aware.py" in fits  # listed in tests/README.md
-    assert "tests/kv/policies/test_next_use.py" in fits  # beside
+    ranks = reaching.files_of("teola/kv/policies/ranks.py")
+    assert "tests/kv/policies/test_baselines.py" in ranks  # listed in tests/README.md
+    assert "tests/kv/policies/test_next_use.py" in ranks  # beside
     assert "tests/kv/test_cache.py" in reaching.files_of("teola/kv/cache.py")
     assert (
         reaching.files_of("teola/schedule/plan.py").count("tests/schedule/test_graph_run.py") == 1
