@@ -49,8 +49,8 @@ def measure(asked: Asked) -> Report:
     """rows: a row a mutant, see running.run. The rest says what was asked, and how long it took
     since this start. Raises TeolaError."""
     began = time.monotonic()
-    with running.alone(asked.work):
-        rows = running.run(asked, _say)
+    with running.alone(asked.work) as lock:
+        rows = running.run(asked, _say, lock)
     for wrong in judged.judge(rows, judged.equivalents()):
         _say(f"{judged.KEPT.name} calls equivalent what a test notices: {wrong}")
     return {
