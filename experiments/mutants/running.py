@@ -41,7 +41,7 @@ PACKAGES: Final = (
     "engines/openai",
 )
 """What is mutated by itself: the deciding half, what grows, live, the journal and the wire."""
-SPARE: Final = 2
+SPARE: Final = 4
 """So many times more are drawn than wanted, and twice that if need be: mypy refuses many."""
 CHUNK: Final = 20
 """The most mutants of one worker process, which collects their tests once."""
