@@ -49,13 +49,10 @@ def measure(asked: Asked) -> Report:
     """rows: a row a mutant, see running.run. The rest says what was asked, and how long it took
     since this start. Raises TeolaError."""
     began = time.monotonic()
-    with running.alone(asked.work):
-        rows = running.run(asked, _say)
-    for wrong in judged.judge(rows, judged.equivalents()):
-        _say(f"{judged.KEPT.name} calls equivalent what a test notices: {wrong}")
+    with running.alone(asked.work) as lock:
+        rows = running.run(asked, _say, lock)
     return {
         "rows": rows,
-        **counts(rows),
         "sample": asked.sample,
         "seed": asked.seed,
         "paths": list(asked.paths),
@@ -100,8 +97,8 @@ def section(report: Report) -> str:
     paths = "" if report["paths"] == list(PACKAGES) else f" --paths {','.join(report['paths'])}"
     options = f"--sample {report['sample']} --seed {report['seed']}{paths}"
     ran = f"`python -m experiments.mutants {options}`"
-    minutes = f"{report['seconds'] / 60:.0f} minutes with {report['workers']} workers"
-    return "\n\n".join([f"{ran}, {minutes}:", pages.table(COLUMNS, _lines(report))])
+    took = f"{report['seconds']:.0f} s with {report['workers']} workers"
+    return "\n\n".join([f"{ran}, {took}:", pages.table(COLUMNS, _lines(report))])
 
 
 def _lines(report: Report) -> list[list[str]]:
@@ -135,9 +132,12 @@ def _table(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> Report:
     if options.report is None:
-        return measure(_asked(options))
-    found: Report = json.loads(options.report.read_text(encoding="utf-8"))
-    return found
+        report = measure(_asked(options))
+    else:
+        report = json.loads(options.report.read_text(encoding="utf-8"))
+    for wrong in judged.judge(report["rows"], judged.equivalents()):
+        _say(f"{judged.KEPT.name} calls equivalent what a test notices: {wrong}")
+    return report | counts(report["rows"])
 
 
 def _asked(options: argparse.Namespace) -> Asked:

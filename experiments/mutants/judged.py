@@ -27,12 +27,13 @@ def equivalents(file: Path = KEPT) -> dict[tuple[str, str], str]:
 
 
 def judge(rows: Sequence[dict[str, Any]], reasons: dict[tuple[str, str], str]) -> list[str]:
-    """Mark survivors that are equivalent. Returns what is called equivalent and was noticed."""
+    """Mark survivors that are equivalent, and no others. Returns what is called equivalent and was
+    noticed."""
     wrong = []
     for row in rows:
-        if (row["function"], row["operator"]) in reasons:
-            if row["state"] == "survived":
-                row["state"] = "equivalent"
-            else:
-                wrong.append(f"{row['function']}: {row['operator']} (by {row['by']})")
+        judged = (row["function"], row["operator"]) in reasons
+        if row["state"] in ("survived", "equivalent"):
+            row["state"] = "equivalent" if judged else "survived"
+        elif judged:
+            wrong.append(f"{row['function']}: {row['operator']} (by {row['by']})")
     return wrong

@@ -8,8 +8,10 @@ tests reach. What has changed since is left out of it until it is made again.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -81,17 +83,21 @@ def make(files: Collection[str], work: Path, kept: Path) -> None:
     """Run test files in the copy in `work`, and keep what they reach. Raises TeolaError if pytest
     cannot run them; tests that fail are left out of the table."""
     kept.mkdir(parents=True, exist_ok=True)
-    (work / "probe.json").write_text(json.dumps({"kept": str(kept), "work": str(work)}))
+    name = hashlib.sha256("\0".join(sorted(files)).encode()).hexdigest()[:12]
+    told, temporary = work / f"probe-{name}.json", work / f"tmp-{name}"
+    told.write_text(json.dumps({"kept": str(kept), "work": str(work)}), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "experiments.mutants.probe"]
-    options = ["-p", "no:cacheprovider", f"--basetemp={work / 'tmp-probe'}"]
+    options = ["-p", "no:cacheprovider", f"--basetemp={temporary}"]
     done = subprocess.run(
         [*command, *options, "-m", "not server and not slow", *sorted(files)],
         cwd=work / "tree",
-        env={**tree.variables(work), "MUTANTS_PROBE": str(work / "probe.json")},
+        env={**tree.variables(work), "MUTANTS_PROBE": str(told)},
         capture_output=True,
         text=True,
         check=False,
     )
+    shutil.rmtree(temporary, ignore_errors=True)
+    told.unlink()
     if done.returncode not in (0, 1, 5):
         raise TeolaError(f"pytest could not make the table:\n{(done.stdout + done.stderr)[-2000:]}")
 

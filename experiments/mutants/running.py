@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,12 +41,14 @@ PACKAGES: Final = (
     "engines/openai",
 )
 """What is mutated by itself: the deciding half, what grows, live, the journal and the wire."""
-SPARE: Final = 2
-"""So many times more are drawn than wanted, and twice that if need be, because mypy refuses many."""
+SPARE: Final = 4
+"""So many times more are drawn than wanted, and twice that if need be: mypy refuses many."""
 CHUNK: Final = 20
 """The most mutants of one worker process, which collects their tests once."""
 COPIED: Final = ("no-redef", "unused-ignore")
 """Errors that mypy finds because a function stands several times in a file, or that are none."""
+ENDING_S: Final = 10.0
+"""How long workers of a run that was killed may take to end."""
 TYPED: Final = "teola/"
 """mypy checks this folder alone."""
 
@@ -68,13 +70,17 @@ class Asked:
 
 
 def packages(paths: Sequence[str], root: Path = tree.ROOT) -> dict[str, list[str]]:
-    """The Python files of each package. Raises TeolaError for one without any."""
+    """The Python files of each package. Raises TeolaError for one without any, and for two that
+    share some."""
     names = [name for name in tree.files(root) if name.endswith(".py")]
     found = {}
     for path in (path.strip().rstrip("/") for path in paths):
         found[path] = [name for name in names if name == path or name.startswith(f"{path}/")]
         if not found[path] or not path.startswith(("teola", "engines")):
             raise TeolaError(f"{path!r} is no Python file or folder of teola or engines")
+    for file, times in Counter(name for names in found.values() for name in names).items():
+        if times > 1:
+            raise TeolaError(f"{file} is in two of the packages {', '.join(found)}")
     return found
 
 
@@ -84,25 +90,31 @@ def make_table(asked: Asked, say: Say) -> Row:
     kept = asked.work / "table"
     within = packages(asked.paths)
     tree.copy(asked.work / "probed", tree.files())
-    made = 0
+    reach, claimed = reaching.load(kept), set[str]()
+    missing = {}
     for package, paths in within.items():
-        files = reaching.missing(paths, reaching.load(kept))
-        if files:
-            say(f"{package}: {len(files)} test files")
-            since = time.monotonic()
-            reaching.make(files, asked.work / "probed", kept)
-            say(f"{package}: {time.monotonic() - since:.0f} s")
-        made += len(files)
+        missing[package] = set(reaching.missing(paths, reach)) - claimed
+        claimed |= missing[package]
+
+    def make(package: str, files: set[str]) -> None:
+        since = time.monotonic()
+        reaching.make(files, asked.work / "probed", kept)
+        say(f"{package}: {len(files)} test files, {time.monotonic() - since:.0f} s")
+
+    with ThreadPoolExecutor(asked.workers) as pool:
+        made = [pool.submit(make, package, files) for package, files in missing.items() if files]
+        for done in made:
+            done.result()
     reach = reaching.load(kept)
     return {
-        "files": made,
+        "files": len(claimed),
         "functions": len(reach.tests),
         "tests": len(reach.seconds),
         "seconds": round(time.monotonic() - began, 1),
     }
 
 
-def run(asked: Asked, say: Say) -> list[Row]:
+def run(asked: Asked, say: Say, lock: int) -> list[Row]:
     """Rows of all mutants of a sample: path, line, operator, state, by, seconds, and package and
     function beside. A run that was stopped goes on. Raises TeolaError."""
     names = tree.files()
@@ -118,7 +130,7 @@ def run(asked: Asked, say: Say) -> list[Row]:
         _write(folder)
         reach = reaching.load(asked.work / "table")
         _say_stale(asked, todo, reach, say)
-        _work(asked, todo, reach, folder, out, say)
+        _work(asked, todo, reach, folder, out, say, lock)
         for made in (folder / "tree", folder / "links", *folder.glob("tmp-*")):
             shutil.rmtree(made)
     rows = _rows(out)
@@ -138,16 +150,22 @@ def run(asked: Asked, say: Say) -> list[Row]:
 
 
 @contextmanager
-def alone(work: Path) -> Iterator[None]:
-    """Keep others out of a folder of runs, which would write into the same copies. Raises
-    TeolaError if one is at work there."""
+def alone(work: Path) -> Iterator[int]:
+    """Keep others out of a folder of runs, which would write into the same copies. Gives a file
+    that keeps them out as long as it is open anywhere: workers outlive a run that is killed by a
+    second. Raises TeolaError if another run is at work there."""
     work.mkdir(parents=True, exist_ok=True)
     with (work / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise TeolaError(f"another run is at work in {work}: give --work FOLDER") from None
-        yield
+        ends = time.monotonic() + ENDING_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > ends:
+                    raise TeolaError(f"a run is at work in {work}: give --work FOLDER") from None
+            time.sleep(0.2)
+        yield lock.fileno()
 
 
 # --- what is drawn --------------------------------------------------------------------------
@@ -190,7 +208,7 @@ def _drawn(
             taken += [mutants[key] for key in keys if key not in refused][: quota[package]]
         if len(taken) == sum(quota.values()):
             break
-        if spare == order:
+        if all(spare[package] == order[package] for package, n in quota.items() if n):
             say(f"mypy lets only {len(taken)} mutants of these packages through")
             break
         times *= 2
@@ -299,6 +317,7 @@ def _work(
     folder: Path,
     out: Path,
     say: Say,
+    lock: int,
 ) -> None:
     """Give chunks to workers until all are done. Raises TeolaError if one fails."""
     running: set[subprocess.Popen[bytes]] = set()
@@ -319,6 +338,7 @@ def _work(
                 stdout=written,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=(lock,),
             )
         running.add(process)
         code = process.wait()

@@ -18,6 +18,8 @@ SHORT: Final = {"engines": "teola_engines", "apps": "teola_apps"}
 """Folders that are imported by another name."""
 CODE: Final = ("teola/", "engines/", "apps/", "pyproject.toml")
 """Files that decide which mutants there are."""
+UNSET: Final = ("MUTANT_UNDER_TEST", "PYTHONDONTWRITEBYTECODE")
+"""The copy may hold what Python compiles, so that the next worker begins sooner."""
 TESTS: Final = ("tests/",)
 """Files that decide, with those, which of them are noticed."""
 
@@ -66,9 +68,8 @@ def variables(work: Path) -> Mapping[str, str]:
     """The environment of a process that imports the copy in `work`, and mutmut."""
     paths = (work / "tree", work / "links", environment.folder())
     return {
-        **{name: value for name, value in os.environ.items() if name != "MUTANT_UNDER_TEST"},
+        **{name: value for name, value in os.environ.items() if name not in UNSET},
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
         "MALLOC_ARENA_MAX": "2",
     }

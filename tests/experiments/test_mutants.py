@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,9 @@ def test_a_change_is_told_by_its_lines(after: str, change: str) -> None:
 
 
 def test_tests_of_a_file_are_those_of_its_name_those_listed_and_those_beside_it() -> None:
-    fits = reaching.files_of("teola/kv/policies/fits.py")
-    assert "tests/kv/policies/test_workload_aware.py" in fits  # listed in tests/README.md
-    assert "tests/kv/policies/test_next_use.py" in fits  # beside
+    ranks = reaching.files_of("teola/kv/policies/ranks.py")
+    assert "tests/kv/policies/test_baselines.py" in ranks  # listed in tests/README.md
+    assert "tests/kv/policies/test_next_use.py" in ranks  # beside
     assert "tests/kv/test_cache.py" in reaching.files_of("teola/kv/cache.py")
     assert (
         reaching.files_of("teola/schedule/plan.py").count("tests/schedule/test_graph_run.py") == 1
@@ -214,10 +215,42 @@ def test_a_survivor_is_equivalent_by_its_function_and_change(tmp_path: Path) -> 
             judged.equivalents(kept)
 
 
-def test_a_path_without_code_is_refused() -> None:
-    for path in ("teola/no_such_folder", "docs"):
-        with pytest.raises(SystemExit, match=f"{path}' is no Python file or folder"):
-            main(["--paths", path])
+@pytest.mark.parametrize(
+    ("paths", "why"),
+    [
+        ("teola/no_such_folder", "no Python file or folder"),
+        ("docs", "no Python file or folder"),
+        ("teola/kv,teola/kv/policies", "is in two of the packages"),
+    ],
+)
+def test_packages_without_code_and_within_each_other_are_refused(
+    paths: str, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit, match=why):
+        main(["--paths", paths, "--work", str(tmp_path)])
+
+
+@pytest.mark.nightly
+def test_a_run_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """It fetches mutmut, where that is not there yet."""
+    paths = ("--paths", "teola/kv/policies", "--work", str(tmp_path))
+    command = [sys.executable, "-m", "experiments.mutants", *paths]
+    made = subprocess.run([*command, "--table", "--json"], capture_output=True, check=True)
+    assert json.loads(made.stdout)["functions"] > 50
+    command += ["--sample", "6", "--workers", "1"]
+    with subprocess.Popen(command) as process:
+        while not (found := [*tmp_path.glob("runs/*/rows-*.jsonl")]):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    before = found[0].read_text()
+    done = subprocess.run([*command, "--json"], capture_output=True, check=True)
+    told = json.loads(done.stdout)
+    assert len(told["rows"]) == 6
+    assert {row["path"].rpartition("/")[0] for row in told["rows"]} == {"teola/kv/policies"}
+    assert told["killed"] >= 3
+    assert found[0].read_text().startswith(before)
+    assert not [*tmp_path.glob("runs/*/tree")]
 
 
 def test_the_readme_says_what_the_kept_report_does_and_each_judgement_has_a_reason() -> None:

@@ -124,6 +124,9 @@ def test_what_moves_is_what_one_reads() -> None:
         "prefilling of 64",
         "prefilling of 1,024",
     }
+    for term in ("per_sequence_s", "per_context_s"):
+        told = figures(EngineTimes(step=StepTime(**{term: 1.0})))
+        assert told["a step of 16"] == 16 * told["a step of 1"] > 0
     for change in ({"base_s": 0.02}, {"per_context_s": 1e-5}, {"per_token_s": 3e-4}):
         learner, engine = Learner(), Fixed(EngineTimes(step=STEP))
         learner._engines["llm"] = engine
