@@ -12,8 +12,9 @@ none is left that is up or worth waiting for, what is queued fails. So it does w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from teola.errors import BudgetSpent, EngineError, EngineUnavailable, QueryCancelled
 from teola.learning.observer import Observer
@@ -65,6 +66,7 @@ from teola.schedule.followers import Followers
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
+from teola.schedule.preference import Preference
 from teola.schedule.requeue import Requeue
 from teola.schedule.row_slices import RowSlices
 from teola.schedule.waiting_line import WaitingLine
@@ -106,6 +108,10 @@ class EngineQueue:
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
         self.observer = Observer()
+
+    def prefer(self, ranks: Sequence[int], most_s: float) -> None:
+        """Let instances of a lower rank come first, for which what is queued waits for so long."""
+        self.line.asking.preference = Preference(ranks, most_s, self.instances)
 
     # --- what comes in --------------------------------------------------------------------
 
@@ -308,6 +314,8 @@ class EngineQueue:
             else:
                 self._failed(out, work, lo, hi, instance, outcome, now)
             return
+        if (prefers := self.line.asking.preference) is not None:
+            prefers.came_back(instance, now - work.sent)
         if here.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
@@ -605,6 +613,9 @@ class EngineQueue:
         wake = self.again.wake(now) if self.line.count else None
         if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
             wake = at if wake is None else min(wake, at)
+        prefers = self.line.asking.preference
+        if prefers is not None and self.line.ready and (at := prefers.wake_at(now)) is not None:
+            wake = at if wake is None else min(wake, at)
         if wake is None and self.line.ready and not self.instances.busy:
             self._stalled(now)
         self._wake_at(wake, out)
@@ -674,9 +685,12 @@ class EngineQueue:
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        routing, worth = self.placing.routing, None
+        routing = self.placing.routing
+        worth: Callable[[int, int, float], bool] | None = None
         if self.instances.slowness and type(routing).order is RoutingPolicy.order:
             worth = self.instances.worth
+        if (prefers := self.line.asking.preference) is not None:
+            worth = partial(prefers.worth, speeds=worth is not None)
         return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:

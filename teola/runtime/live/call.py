@@ -35,9 +35,12 @@ def call_of(
     priority: int = 0,
     reads: tuple[NextRead, ...] = (),
     most: int | None = None,
+    *,
+    by_text: bool = False,
 ) -> Call:
     """The call that primitive `i` leads, or its prefilling if it leads none. most: tokens that it
-    may write, if that is less than it asks for."""
+    may write, if that is less than it asks for. by_text: token ids of another instance mean nothing
+    there."""
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
     assert isinstance(decode, DecodeParams)
@@ -46,7 +49,8 @@ def call_of(
     before = query.run.before(i)
     prefix = query.store.values[before]["sequence"] if before >= 0 else None
     if prefix is not None and prefix.instance != instance:
-        prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
+        ids = () if by_text else prefix.token_ids
+        prefix = replace(prefix, state=None, token_ids=ids)  # state is of no use elsewhere
     parts = tuple(part for k in (*query.run.fused.get(i, ()), i) for part in query.store.prompt(k))
     spec = query.plan.specs[i]
     category = query.trace.app, spec.component

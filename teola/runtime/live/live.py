@@ -679,7 +679,9 @@ class Live(Driver[LiveQuery]):
                         self.billing.dropped(follower.run, follower.primitive)
                         generated.join(other, follower.primitive, self._at_once)
             reads = self.reads(query, i) if host.looks_ahead else ()
-            call = call_of(query, i, host.instance, work.priority, reads, most)
+            call = call_of(
+                query, i, host.instance, work.priority, reads, most, by_text=host.by_text
+            )
             if same is not None:
                 call = replace(call, context=_for_all(call.context))
             if (kept := query.store.kept) is not None:
