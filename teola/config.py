@@ -242,6 +242,12 @@ class EngineTable(_Table):
         default=None,
         description="Not before so many seconds; else 5, or 60 where no time is known.",
     )
+    hedge: float | None = Field(
+        default=None,
+        description="Of language models: a call without a first token when 95 of 100 have had "
+        "theirs runs a second time on an idle instance, and the first token wins; at most so many "
+        "more calls, as a part of all. Else none does.",
+    )
 
 
 class DatabaseTable(_Table):

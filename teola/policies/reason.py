@@ -36,6 +36,7 @@ class Because(Enum):
     UNTIMED = "untimed"
     CHEAPEST = "cheapest"
     DEARER = "dearer"
+    BACKUP = "backup"
 
     GATE = "gate"
     HITS = "hits"
@@ -67,6 +68,7 @@ _PLACED: Final[Mapping[Because, str]] = {
     Because.SOONEST: "predicted to end first there",
     Because.UNTIMED: "had room, since times are not known yet",
     Because.CHEAPEST: "none is cheaper",
+    Because.BACKUP: "a second time, since its first token is late elsewhere",
     Because.DEARER: "cheaper ones refuse, or would let it wait for too long",
 }
 _HELD: Final[Mapping[Because, str]] = {

@@ -44,6 +44,7 @@ from teola.runtime.pools import (
 )
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.hedging import Hedging
 from teola.schedule.instances import Limits
 from teola.schedule.overdue import Overdue
 from teola.schedule.quota import ApiAccount, MinuteLimits
@@ -90,6 +91,9 @@ class EngineConfig:
     overdue, overdue_s: of language models, when a call without a first token is ended there and
         goes elsewhere: after so many times what was expected (by default 8, then twice what one in
         a hundred needs), and not before so many seconds (5).
+    hedge: of language models, a call without a first token when 95 of 100 have had theirs runs a
+        second time on an idle instance, and the first token wins. At most so many more calls, as a
+        part of all; None: never.
     """
 
     factory: str | Callable[..., Engine]
@@ -107,6 +111,7 @@ class EngineConfig:
     tuner: Mapping[str, Any] | bool | None = None
     overdue: float | None = None
     overdue_s: float | None = None
+    hedge: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool", entries_of(self.pool))
@@ -124,6 +129,14 @@ class EngineConfig:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and least <= value < inf):
                 raise InputError(f"{option} must be a number from {least:g} on, got {value!r}")
+        if self.hedge is not None:
+            number = isinstance(self.hedge, int | float) and not isinstance(self.hedge, bool)
+            if not (number and 0 < self.hedge <= 1):
+                raise InputError(
+                    f"hedge must be a part of all calls, above 0 and at most 1, got {self.hedge!r}"
+                )
+            if self.instances < 2:
+                raise InputError("hedge needs another instance: give a pool, or leave hedge out")
         if self.alike not in ALIKE:
             raise UnknownName("alike", self.alike, ALIKE, "engine configuration")
         if self.host is not None and self.host not in HOSTS:
@@ -263,6 +276,10 @@ class EngineConfig:
                 f'engine {name!r}: alike = "text" is for language models, since '
                 f"{kind.value} instances have to give the same for the same input: leave it out"
             )
+        if kind is not EngineKind.LLM and self.hedge is not None:
+            raise InputError(
+                f"engine {name!r}: hedge is for calls of language models: leave it out"
+            )
         if kind is not EngineKind.LLM and preferring(self.routing_options)[0] is not None:
             raise InputError(
                 f"engine {name!r}: prefer is for calls of language models: leave it out"
@@ -370,6 +387,7 @@ def queue_for(
     if queue.continuous:
         queue.overdue = Overdue(config.overdue, config.overdue_s)
         queue.rows.overdue = Overdue(config.overdue, config.overdue_s)
+        queue.hedging = Hedging(config.hedge) if config.hedge is not None else None
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):

@@ -200,6 +200,11 @@ class Placing:
         if Dispatched in self._observed:
             self._observe(Dispatched(i, [work for work, _, _ in slices]), now)
 
+    def took_over(self, i: int, work: Work, now: float) -> None:
+        """A call goes on at instance `i` alone, where it was sent a second time."""
+        if Dispatched in self._observed:
+            self._observe(Dispatched(i, [work]), now)
+
     def prefilled(self, i: int, work: Work, now: float) -> None:
         """A call on instance `i` has given its first token."""
         if self.prefixes is not None:

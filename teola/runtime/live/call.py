@@ -8,6 +8,7 @@ the end                   the query remembers it, if the text was cut, a refusal
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
@@ -141,7 +142,8 @@ class Lives(NamedTuple):
 class LiveCall:
     """A try of the call that primitive `head` leads, with all who hear it. is_shared: others may
     join, so what has come is kept. started: its first token has come. characters, usage: that came,
-    when it is over."""
+    when it is over. rival: another try at the same time (see Hedging), as long as neither has given
+    a token; lost: that one was sooner."""
 
     __slots__ = (
         "_command",
@@ -158,6 +160,8 @@ class LiveCall:
         "characters",
         "generated",
         "is_shared",
+        "lost",
+        "rival",
         "started",
         "usage",
     )
@@ -171,7 +175,8 @@ class LiveCall:
         self._text: list[str] = []
         self._items: list[Any] = []
         self._results: list[tuple[int, Mapping[str, Any]]] = []
-        self.started = False
+        self.started = self.lost = False
+        self.rival: LiveCall | None = None
         self.characters, self.usage = 0, NO_USAGE
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
@@ -255,7 +260,24 @@ class LiveCall:
     def _over(self, characters: int, usage: Usage) -> None:
         self.characters, self.usage = characters, usage
 
+    def races(self, other: LiveCall) -> None:
+        """Both run at once, until one of them gives a token or fails."""
+        self.rival, other.rival = other, self
+
+    def leaves(self) -> bool:
+        """It is over before it gave a token. Whether the other try goes on."""
+        other, self.rival = self.rival, None
+        if other is not None:
+            other.rival = None
+            self._query.trace.beaten(self._head, self.batch, self._live.clock())
+        return other is not None
+
     def _first(self) -> None:
+        if self.lost:  # nothing of it may be mixed with what the other try wrote
+            raise asyncio.CancelledError
+        if (other := self.rival) is not None:
+            other.lost = True
+            other.leaves()
         self.started = True
         for hearer in self._hearers:
             hearer.first()
