@@ -203,7 +203,12 @@ class EngineTable(_Table):
         default_factory=list,
         description="Unequal instances: the options of each, over `options`. `resources` among "
         "them goes over `resources`; `profile`, a name, a file or an engine's part of one, is the "
-        "instance's own.",
+        "instance's own, and so is `price`, as in `prices`.",
+    )
+    alike: str | None = Field(
+        default=None,
+        description="What instances of a pool have in common: tokens, one model; text (language "
+        "models only), that any of them may answer.",
     )
     host: str | None = Field(default=None, description="Where: local, process or ray.")
     resources: dict[str, float] = Field(
@@ -236,6 +241,12 @@ class EngineTable(_Table):
     overdue_s: float | None = Field(
         default=None,
         description="Not before so many seconds; else 5, or 60 where no time is known.",
+    )
+    hedge: float | None = Field(
+        default=None,
+        description="Of language models: a call without a first token when 95 of 100 have had "
+        "theirs runs a second time on an idle instance, and the first token wins; at most so many "
+        "more calls, as a part of all. Else none does.",
     )
 
 
@@ -401,6 +412,7 @@ class Configuration(_Table):
         for name, config in configs.items():
             pair(config.batching, config.batching_options, config.routing, config.routing_options)
             config.check(name)
+            config.check_prices(name, self.model_prices())
             check_tuner(name, config)
 
 
@@ -559,7 +571,8 @@ learn = true
 # (Several servers of one model are one engine with unequal instances, each with options of its own:
 # pool = [{ url = "http://one:8000/v1" }, { url = "http://two:8000/v1", max_sequences = 64 }]
 # They have to agree in model, tokenizer, chat template and block size; otherwise they are two
-# engines.)
+# engines, unless `alike` says that any of them may answer. Entries may have prices, and the cheaper
+# may come first: docs/servers.md.)
 #
 # [engines.embedding]
 # type = "embedding"

@@ -11,12 +11,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from typing import Final
 
 from teola.engine import Keys, QueryContext, TextPart
-from teola.kv import chained, root, token_keys
-
-BYTES_OF_A_TOKEN: Final = 4
+from teola.kv import BYTES_OF_A_TOKEN, text_keys, token_keys
 
 
 def tenant_salt(salt_key: str, context: QueryContext) -> str:
@@ -32,6 +29,4 @@ def of_ids(ids: Sequence[int], block_tokens: int, salt: str) -> Keys:
 def of_text(parts: Sequence[TextPart], block_tokens: int, salt: str) -> Keys:
     """Keys of a prompt whose tokenizer is out of reach; the tokens are estimated."""
     text = "".join(part.text for part in parts)
-    data = text.encode("utf-8", "surrogatepass")
-    blocks = tuple(chained(root(salt), memoryview(data), BYTES_OF_A_TOKEN * block_tokens))
-    return Keys(len(text) // BYTES_OF_A_TOKEN + 1, blocks)
+    return Keys(len(text) // BYTES_OF_A_TOKEN + 1, text_keys(text, block_tokens, salt))

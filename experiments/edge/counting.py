@@ -181,6 +181,14 @@ def refused_share(runs: Sequence[Run]) -> float | None:
     return refused / calls if calls else None
 
 
+def cheapest_share(runs: Sequence[Run]) -> float | None:
+    """Part of the calls that were answered which the cheapest server answered."""
+    prices = runs[0].case.prices
+    answered = [one for run in runs for one in run.called if one.status == 200]
+    cheapest = prices.index(min(prices))
+    return sum(one.server == cheapest for one in answered) / len(answered) if answered else None
+
+
 def straggler(runs: Sequence[Run]) -> dict[str, float | None]:
     """p99 before one of the servers became slow, and once it should have been found out."""
     before, after = [], []

@@ -13,6 +13,7 @@ SHARE: Final = 0.05
 SLOWER: Final = 1.3
 BEHIND: Final = 1.05
 BEHIND_S: Final = 0.02
+CHEAPEST: Final = 0.6
 URGENT: Final = 0.99
 CHAT: Final = 2.0
 MAP: Final = 1.1
@@ -37,6 +38,10 @@ def goals(report: dict[str, Any]) -> list[Goal]:
     for policy in STRAGGLER:
         if told := more.get("one_20x_slow", {}).get(f"teola/{policy}"):
             found += _straggler(policy, told)
+    if told := more.get("two_providers", {}).get("teola/least_loaded"):
+        share = told["cheapest"]
+        text = f"answers of the cheaper provider: at least {CHEAPEST:.0%}"
+        found.append(Goal(text, f"{share:.1%}", share >= CHEAPEST))
     if told := more.get("urgent", {}).get("teola/least_loaded"):
         share = told["met"] / told["could_be_met"]
         found.append(Goal("deadlines met, of those that could be", f"{share:.1%}", share >= URGENT))

@@ -205,6 +205,8 @@ def _more(case: Case, lanes: Sequence[Lane], runs: Runs) -> dict[str, Any]:
         told: dict[str, Any] = {}
         if case.name == "one_20x_slow":
             told = counting.straggler(mine)
+        elif case.prices:
+            told = {"cheapest": counting.rounded(counting.cheapest_share(mine))}
         elif case.kind == "map":
             told = counting.map_and_chat(mine)
         elif case.kind == "urgent":

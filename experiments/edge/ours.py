@@ -1,8 +1,9 @@
 """Teola's client: `python -m experiments.edge.ours`.
 
 The servers are one pool of the engine `openai` with a routing policy and nothing else configured,
-but for servers that let calls wait, where `max_sequences` says how many they answer at once, and
-for `equal`, where the application says that its answers may be shared.
+but for servers that let calls wait, where `max_sequences` says how many they answer at once, for
+servers of different prices, where the cheaper are preferred, and for `equal`, where the application
+says that its answers may be shared.
 """
 
 from __future__ import annotations
@@ -86,6 +87,11 @@ async def teola(case: Case, given: dict[str, Any]) -> AsyncIterator[Teola]:
         for one in given["servers"]
     ]
     more: dict[str, Any] = {} if one_app else {"routing": given["policy"]}
+    if case.prices:
+        for entry, price in zip(pool, case.prices, strict=True):
+            entry["price"] = {"prompt": price, "answer": price}
+        prefer = {"prefer": "cheaper", "prefer_s": 0}
+        more |= {"alike": "text", "routing_options": prefer}
     options = {} if case.max_sequences is None else {"max_sequences": case.max_sequences}
     config = EngineConfig("openai", options, pool=pool, **more)
     runtime = Runtime({"llm": config})

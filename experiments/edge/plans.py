@@ -29,7 +29,7 @@ class Case:
     others are refused (`queues`: wait). requests, tokens: that it takes in any minute. long:
     prompts are. side_by_side: its seeds run at the same time, since it mostly waits. kind: what is
     asked: single `questions`, `urgent` ones among patient ones, a `map` beside a chat, or `equal`
-    ones.
+    ones. prices: of a million tokens, by server, where they differ.
     """
 
     name: str
@@ -50,6 +50,7 @@ class Case:
     side_by_side: bool = False
     kind: str = "questions"
     max_sequences: int | None = None
+    prices: tuple[float, ...] = ()
 
 
 CASES: Final[Mapping[str, Case]] = {
@@ -129,6 +130,7 @@ CASES: Final[Mapping[str, Case]] = {
             "other takes any; their keys and the names of their models differ",
             rate=12.0,
             at_once=3,
+            prices=(1.0, 10.0),
         ),
         Case(
             "urgent",

@@ -11,9 +11,10 @@ from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _DIGEST_BYTES = 16
+BYTES_OF_A_TOKEN: Final = 4
 
 
 class Excerpt(NamedTuple):
@@ -28,6 +29,13 @@ def token_keys(ids: Sequence[int], block_tokens: int, salt: str = "") -> tuple[b
     """The key of each full block of `ids`. salt: the tenant, whose prompts no other's timing may
     tell of."""
     return follow(root(salt), ids, block_tokens)
+
+
+def text_keys(text: str, block_tokens: int, salt: str = "") -> tuple[bytes, ...]:
+    """The same of a text whose tokens nobody knows: a block is as many bytes as its tokens have on
+    average."""
+    data = memoryview(text.encode("utf-8", "surrogatepass"))
+    return tuple(chained(root(salt), data, BYTES_OF_A_TOKEN * block_tokens))
 
 
 def root(salt: str) -> bytes:

@@ -9,6 +9,7 @@ from teola.errors import InputError
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.batching.base import BatchingPolicy, is_whole
+from teola.policies.preferring import check_late, preferring
 from teola.policies.routing.base import RoutingPolicy
 
 
@@ -18,15 +19,18 @@ def pair(
     routing: str,
     routing_options: Mapping[str, Any],
 ) -> tuple[BatchingPolicy, RoutingPolicy]:
-    """Fresh policies. Of one that is whole, options may be given at either place.
+    """Fresh policies. Of one that is whole, options may be given at either place. Which
+    instances are preferred (`preferring`) is no option of theirs.
 
     Raises UnknownName, and InputError also where only one place names a policy that is whole.
     """
     policy = batching_policies.make(batching, **options)
+    prefer, routing_options = preferring(routing_options)
     if not is_whole(policy):
         router = routing_policies.make(routing, **routing_options)
         if is_whole(router):
             raise InputError(_half("routing", routing, "batching", batching))
+        check_late(prefer, routing, router, whole=False)
         return policy, router
     if routing != batching:
         raise InputError(_half("batching", batching, "routing", routing))
@@ -36,6 +40,7 @@ def pair(
             f"{dict(options)} and {dict(routing_options)}; give them once"
         )
     made: Any = batching_policies.make(batching, **(options or routing_options))
+    check_late(prefer, routing, made, whole=True)
     return made, made
 
 

@@ -34,6 +34,9 @@ class Because(Enum):
     ENDS = "ends"
     SOONEST = "soonest"
     UNTIMED = "untimed"
+    CHEAPEST = "cheapest"
+    DEARER = "dearer"
+    BACKUP = "backup"
 
     GATE = "gate"
     HITS = "hits"
@@ -64,6 +67,9 @@ _PLACED: Final[Mapping[Because, str]] = {
     Because.ENDS: "its work ahead and the call take {here}, next {next}",
     Because.SOONEST: "predicted to end first there",
     Because.UNTIMED: "had room, since times are not known yet",
+    Because.CHEAPEST: "none is cheaper",
+    Because.BACKUP: "a second time, since its first token is late elsewhere",
+    Because.DEARER: "cheaper ones refuse, or would let it wait for too long",
 }
 _HELD: Final[Mapping[Because, str]] = {
     Because.GATE: "no room beside programs that come back",

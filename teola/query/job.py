@@ -277,7 +277,7 @@ class Job:
         if (day := runtime.budgets.get(name)) is not None:
             others.append(runtime.days.account(f"application {name!r} today", day))
         found = ledger_of(ask, around, others)
-        if found is not None and found.counts_money and not runtime.prices:
+        if found is not None and found.counts_money and not runtime.priced:
             raise InputError(
                 "a bound on money needs prices: Runtime(prices={MODEL: Price(prompt, answer)}), or "
                 "[prices.MODEL] in the configuration"

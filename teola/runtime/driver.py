@@ -21,7 +21,9 @@ from teola.learning import LearnedProfiles, Learner
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.pairing import pair
+from teola.policies.preferring import preferring, ranks
 from teola.policies.work import Size, Work, WorkKey
+from teola.price import Price
 from teola.profile import EngineProfile
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.billing import Billing
@@ -132,12 +134,14 @@ def queue_of(
     *,
     explains: bool = False,
     names: Sequence[str] = (),
+    prices: Sequence[Price | None] = (),
 ) -> EngineQueue:
     """The scheduler's queue of an engine. limits: of each instance. profile: the engine's, if it is
     known. batching, routing: names of policies; options, routing_options: their keyword arguments.
     learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
     they go where they go, for their traces. names: of the instances, by what they are and not by
-    number. Raises UnknownName, InputError."""
+    number. prices: of the instances, where some are preferred by it. Raises UnknownName,
+    InputError."""
     policy, router = pair(batching, options or {}, routing, routing_options or {})
     profiles: Sequence[EngineProfile] = ()
     if learner is not None:
@@ -148,6 +152,9 @@ def queue_of(
         profiles = [profile.of(i) for i in range(len(limits))]
     queue = EngineQueue(engine, limits, policy, router, profiles)
     queue.faults.batching, queue.faults.routing = batching, routing
+    prefer, _ = preferring(routing_options or {})
+    if prefer is not None:
+        queue.prefer(ranks(prices or [None] * len(limits), f"engine {engine!r}"), prefer.most_s)
     if learner is not None:
         budget = limits[0].max_batch if limits[0].continuous else None
         queue.observer = learner.observer(engine, budget, names)

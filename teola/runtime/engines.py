@@ -26,11 +26,14 @@ from teola.engine import (
 from teola.errors import InputError, UnknownName
 from teola.learning import Learner
 from teola.policies import batching, routing
+from teola.policies.preferring import preferring, ranks
+from teola.price import Price
 from teola.profile import EngineProfile
 from teola.registry import Factories
 from teola.runtime.driver import queue_of
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
+from teola.runtime.hosts.text_keys import TEXT_BLOCK
 from teola.runtime.pools import (
     Member,
     entries_of,
@@ -41,6 +44,7 @@ from teola.runtime.pools import (
 )
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.hedging import Hedging
 from teola.schedule.instances import Limits
 from teola.schedule.overdue import Overdue
 from teola.schedule.quota import ApiAccount, MinuteLimits
@@ -53,6 +57,9 @@ AS_POOLED: Final = -1
 _CHANGES: Final = frozenset({"api_key", "salt_key"})
 """Options that an instance may be given anew without being another."""
 HOSTS: Final = ("local", "process", "ray")
+TOKENS: Final = "tokens"
+TEXT: Final = "text"
+ALIKE: Final = (TOKENS, TEXT)
 COMPUTES: Final = frozenset({EngineKind.LLM, EngineKind.EMBEDDING, EngineKind.RERANK})
 """Kinds that go to a cluster if there is one; the others are clients of something, or quick."""
 
@@ -72,7 +79,11 @@ class EngineConfig:
     resources: what each asks of a Ray node: num_cpus, num_gpus, custom ones.
     pool: for instances that are not equal: the options of each, over `options`. `resources` among
         them go over `resources`; `profile` is the instance's own, a name, a file, or an engine's
-        part of one. What instances must share is checked when they start.
+        part of one; `price` is that of its model. What instances must share is checked when they
+        start.
+    alike: what instances of a pool have in common. `tokens`: model, tokenizer, chat template, so
+        that token ids of one are those of another. `text` (language models only): that any of them
+        may answer, so no token ids are shared, and prompts are known by their texts.
     probe: whether it is measured when it starts, where what is learned is kept and nothing is known
         of it; by default (None) if it runs on this machine: calls of others cost money.
     tuner: whether an option of its policies is tuned by replaying what came lately, in a process of
@@ -80,6 +91,9 @@ class EngineConfig:
     overdue, overdue_s: of language models, when a call without a first token is ended there and
         goes elsewhere: after so many times what was expected (by default 8, then twice what one in
         a hundred needs), and not before so many seconds (5).
+    hedge: of language models, a call without a first token when 95 of 100 have had theirs runs a
+        second time on an idle instance, and the first token wins. At most so many more calls, as a
+        part of all; None: never.
     """
 
     factory: str | Callable[..., Engine]
@@ -92,10 +106,12 @@ class EngineConfig:
     host: str | None = None
     resources: Mapping[str, float] = field(default_factory=dict)
     pool: Sequence[Mapping[str, Any]] = ()
+    alike: str = TOKENS
     probe: bool | None = None
     tuner: Mapping[str, Any] | bool | None = None
     overdue: float | None = None
     overdue_s: float | None = None
+    hedge: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pool", entries_of(self.pool))
@@ -113,6 +129,16 @@ class EngineConfig:
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and least <= value < inf):
                 raise InputError(f"{option} must be a number from {least:g} on, got {value!r}")
+        if self.hedge is not None:
+            number = isinstance(self.hedge, int | float) and not isinstance(self.hedge, bool)
+            if not (number and 0 < self.hedge <= 1):
+                raise InputError(
+                    f"hedge must be a part of all calls, above 0 and at most 1, got {self.hedge!r}"
+                )
+            if self.instances < 2:
+                raise InputError("hedge needs another instance: give a pool, or leave hedge out")
+        if self.alike not in ALIKE:
+            raise UnknownName("alike", self.alike, ALIKE, "engine configuration")
         if self.host is not None and self.host not in HOSTS:
             raise UnknownName("host", self.host, HOSTS, "engine configuration")
 
@@ -186,6 +212,25 @@ class EngineConfig:
         specs = None if structure else [engine.spec for engine in engines]
         return replace(entry, pool=profiles_of(entry, own, specs))
 
+    def prices(self, name: str, known: Mapping[str, Price]) -> list[Price | None]:
+        """Of each instance, as far as that can be told before it is started: its own, else that of
+        the model that it names, else that of the engine. known: prices by model, or by engine."""
+        found = []
+        for instance in range(self.instances):
+            own = self.member(name, instance)
+            model = {**self.options, **own.options}.get("model")
+            found.append(own.price or known.get(model or name, known.get(name)))
+        return found
+
+    def check_prices(self, name: str, known: Mapping[str, Price]) -> None:
+        """Raises InputError where cheaper instances are to come first and a price is missing."""
+        prefer, _ = preferring(self.routing_options)
+        if prefer is None:
+            return
+        if not self.pool:
+            raise InputError(f"engine {name!r}: prefer is between the entries of a pool: give one")
+        ranks(self.prices(name, known), f"engine {name!r}")
+
     def _where(self, name: str, instance: int) -> str:
         """What an error is about."""
         return f"engine {name!r}, entry {instance} of its pool" if self.pool else f"engine {name!r}"
@@ -194,6 +239,11 @@ class EngineConfig:
     def names_models(self) -> bool:
         """Whether the pool names a model for each instance, which are one model under two names."""
         return bool(self.pool) and all("model" in entry for entry in self.pool)
+
+    @property
+    def by_text(self) -> bool:
+        """Whether its instances have nothing in common but that they take the same texts."""
+        return self.alike == TEXT
 
     @property
     def elsewhere(self) -> bool:
@@ -220,6 +270,19 @@ class EngineConfig:
             raise InputError(
                 f"engine {name!r} keeps documents, which each instance has to find, so it can have "
                 "no pool: give `options` for all of them, and how many as `instances`"
+            )
+        if kind is not EngineKind.LLM and self.by_text:
+            raise InputError(
+                f'engine {name!r}: alike = "text" is for language models, since '
+                f"{kind.value} instances have to give the same for the same input: leave it out"
+            )
+        if kind is not EngineKind.LLM and self.hedge is not None:
+            raise InputError(
+                f"engine {name!r}: hedge is for calls of language models: leave it out"
+            )
+        if kind is not EngineKind.LLM and preferring(self.routing_options)[0] is not None:
+            raise InputError(
+                f"engine {name!r}: prefer is for calls of language models: leave it out"
             )
         host = self.host or ("ray" if on_ray and kind in COMPUTES else "local")
         if host == "local":
@@ -306,18 +369,25 @@ def queue_for(
     profile: EngineProfile | None = None,
     learner: Learner | None = None,
     accounts: dict[str, ApiAccount] | None = None,
+    prices: Mapping[str, Price] | None = None,
 ) -> EngineQueue:
     """The scheduler's queue of an engine with these instances; complete when they have been
     started. profile: the engine's, if it is known. learner: is told what they do. accounts: of
-    servers that others run, by name; what is new is added. It says why LLM calls go where they go,
-    for traces are always recorded."""
+    servers that others run, by name; what is new is added. prices: by model, or by engine. It says
+    why LLM calls go where they go, for traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
+    if config.by_text:
+        limits = [one.by_text(TEXT_BLOCK) for one in limits]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     names = config.instance_names(name)
-    queue = queue_of(name, limits, profile, *policies, learner, explains=True, names=names)
+    costs = config.prices(name, prices or {})
+    queue = queue_of(
+        name, limits, profile, *policies, learner, explains=True, names=names, prices=costs
+    )
     if queue.continuous:
         queue.overdue = Overdue(config.overdue, config.overdue_s)
         queue.rows.overdue = Overdue(config.overdue, config.overdue_s)
+        queue.hedging = Hedging(config.hedge) if config.hedge is not None else None
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):
         if isinstance(engine, CallsServer):

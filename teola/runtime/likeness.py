@@ -92,15 +92,18 @@ def _tokenizer(engine: Engine) -> str | None:
     return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()
 
 
-async def check_alike(name: str, engines: Sequence[Engine], *, named: bool) -> None:
+async def check_alike(
+    name: str, engines: Sequence[Engine], *, named: bool, by_text: bool = False
+) -> None:
     """Ask the started instances of engine `name`; raise EngineUnavailable if they differ in what
     they must share.
 
     named: whether the pool names a model for each. Those of language models are then taken to be
-    one model.
+    one model. by_text: they are declared to be alike in that they take the same texts, so they need
+    to be of one kind and nothing else.
     """
     found = [await _told(engine) for engine in engines]
-    for at, key in enumerate(Likeness._fields):
+    for at, key in enumerate(Likeness._fields[:2] if by_text else Likeness._fields):
         if key == "model" and named and found[0].kind is EngineKind.LLM:
             continue
         told = [(i, one[at]) for i, one in enumerate(found) if one[at] is not None]
@@ -128,7 +131,8 @@ def _difference(
     )
     shown = f" ({mine[1]!r} and {its[1]!r})" if key in _SHOWN else ""
     way = (
-        "; one model under two names is named in each entry of the pool, as `model`"
+        "; one model under two names is named in each entry of the pool, as `model`; models that "
+        'may answer for each other are declared so, by alike = "text"'
         if key == "model" and engines[0].spec.kind is EngineKind.LLM
         else ""
     )

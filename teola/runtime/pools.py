@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from teola.engine import EngineKind, EngineSpec
-from teola.errors import InputError
+from teola.errors import InputError, UnknownName
+from teola.price import Price
 from teola.profile import FORMAT_VERSION, EngineProfile, Profile, from_json
 from teola.profile import load as load_profile
 
@@ -29,19 +30,25 @@ class Member:
     options: of its engine, over those of all instances.
     resources: what it asks of a Ray node, over what all ask.
     profile: a profile's name or file, an entry of one, or None.
+    price: of its model's tokens, where it is another than the model's name says.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
     resources: Mapping[str, float] = field(default_factory=dict)
     profile: str | Mapping[str, Any] | EngineProfile | None = None
+    price: Price | None = None
+
+
+BESIDES: Final = frozenset({"resources", "profile", "price"})
+"""What an entry of a pool may have that is no option of its engine."""
 
 
 def member_of(entry: Mapping[str, Any], where: str) -> Member:
-    """An entry of a pool: options, and besides them `resources` and `profile`.
+    """An entry of a pool: options, and besides them `resources`, `profile` and `price`.
 
-    Raises InputError.
+    Raises InputError, UnknownName.
     """
-    options = {key: value for key, value in entry.items() if key not in ("resources", "profile")}
+    options = {key: value for key, value in entry.items() if key not in BESIDES}
     if "name" in options:
         raise InputError(f"{where}: instances have the name of their engine; take `name` out")
     resources, profile = entry.get("resources", {}), entry.get("profile")
@@ -49,7 +56,25 @@ def member_of(entry: Mapping[str, Any], where: str) -> Member:
         raise InputError(f'{where}: resources must be numbers by name, such as {{"num_gpus": 1}}')
     if profile is not None and not isinstance(profile, str | Mapping | EngineProfile):
         raise InputError(f"{where}: profile must be a name, a file, or an engine's part of one")
-    return Member(options, resources, profile)
+    return Member(options, resources, profile, _price(entry.get("price"), where))
+
+
+def _price(given: object, where: str) -> Price | None:
+    if given is None or isinstance(given, Price):
+        return given
+    if not isinstance(given, Mapping) or not {"prompt", "answer"} <= given.keys():
+        raise InputError(
+            f"{where}: price is money for a million tokens, such as "
+            f"{{prompt = 0.15, answer = 0.6}}, not {given!r}"
+        )
+    known = tuple(field.name for field in fields(Price))
+    for key in given:
+        if key not in known:
+            raise UnknownName("key", str(key), known, f"{where}: price")
+    try:
+        return Price(**given)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
 
 
 def _is_number(value: object) -> bool:

@@ -130,6 +130,14 @@ class Runtime:
         self.configs = with_policies(merged(engines or {}), batching, routing)
         for name, config in self.configs.items():
             check_tuner(name, config)
+            config.check_prices(name, self.prices)
+        self.own_prices = {
+            (name, i): price
+            for name, config in self.configs.items()
+            for i in range(len(config.pool))
+            if (price := config.member(name, i).price) is not None
+        }
+        """Of instances that have prices of their own, by engine and number."""
         self._tuning: TunerProcess | None = None
         self._tuned: list[LiveTuning] = []
         self.fitting = Fitting()
@@ -167,7 +175,7 @@ class Runtime:
             if self._loop is None:
                 self._loop = self.new_loop()
                 self._live = Live(self._loop, self.learner)
-                self._live.paying.prices = self.prices
+                self._live.paying.prices, self._live.paying.own = self.prices, self.own_prices
                 self._supervisor = Supervisor(self._live.post)
                 self._thread = LoopThread(self._loop)
                 self._thread.start()
@@ -222,14 +230,20 @@ class Runtime:
             return engines[0].spec
         return joint([engine.spec for engine in engines])
 
+    @property
+    def priced(self) -> bool:
+        """Whether any price is known."""
+        return bool(self.prices or self.own_prices)
+
     def price_of(self, name: str) -> Price | None:
         """Of a million tokens of the model of engine `name`, the dearest of its instances' (None:
         one of them has no price)."""
         found: Price | None = None
-        for engine in self.engines(name) if self.prices else ():
+        for i, engine in enumerate(self.engines(name) if self.priced else ()):
             asked = near(engine)
             model = asked.model if isinstance(asked, NamesModel) else None
-            price = self.prices.get(model or name, self.prices.get(name))
+            price = self.own_prices.get((name, i))
+            price = price or self.prices.get(model or name, self.prices.get(name))
             if price is None:
                 return None
             if found is None or (price.answer, price.prompt) > (found.answer, found.prompt):
@@ -307,7 +321,7 @@ class Runtime:
         if name not in queues:
             own = self.profile_for([name]).engine(self.spec(name).name)
             queues[name] = queue_for(
-                name, engines, self.configs[name], own, self.learner, self._accounts
+                name, engines, self.configs[name], own, self.learner, self._accounts, self.prices
             )
         return queues[name]
 
@@ -322,14 +336,14 @@ class Runtime:
                 self._serve(name, hosts, began)
                 return
         await self._join(engines)
-        hosts = [LocalHost(engine, i) for i, engine in enumerate(engines)]
+        hosts = [LocalHost(engine, i, by_text=config.by_text) for i, engine in enumerate(engines)]
         try:
             done = await asyncio.gather(*(host.start() for host in hosts), return_exceptions=True)
             for error in done:
                 if isinstance(error, BaseException):
                     raise error
             if config.pool:
-                await check_alike(name, engines, named=config.names_models)
+                await check_alike(name, engines, named=config.names_models, by_text=config.by_text)
             await probe(name, hosts[0], config, self.memory)
         except BaseException:
             for host in hosts:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from teola.policies.routing.base import Loads, RoutingPolicy
 from teola.policies.work import Work
 from teola.schedule.faults import Faults
+from teola.schedule.preference import Preference
 
 FIRST: Final = 8
 """Instances that are asked about what is bound to none; what suits no one of them waits."""
@@ -50,6 +51,8 @@ class Asking:
         self._wakes: list[tuple[float, int]] = []
         self.stale: set[int] = set()
         """Instances to which more or less is bound, for the view."""
+        self.preference: Preference | None = None
+        """None where no instance is preferred to another."""
 
     def queued(self, work: Work) -> None:
         """`work` came into the queue."""
@@ -58,6 +61,8 @@ class Asking:
             self._free += 1
             self._calls += work.entries(work.total)
             self._version += 1
+            if self.preference is not None:
+                self.preference.queued(work)
         else:
             self._bound[i] = self._bound.get(i, 0) + 1
             self._tokens[i] = self._tokens.get(i, 0) + work.missing
@@ -83,6 +88,11 @@ class Asking:
             if not self._bound[i]:
                 del self._bound[i], self._tokens[i], self._context[i]
                 self._ask.discard(i)
+
+    @property
+    def free_calls(self) -> int:
+        """How many calls are bound to none."""
+        return self._calls
 
     @property
     def bound(self) -> int:
@@ -171,7 +181,10 @@ class Asking:
         asked = []
         if self._free:
             try:
-                for i in islice(routing.order(loads, now), FIRST):
+                order = routing.order(loads, now)
+                if self.preference is not None:
+                    order = self.preference.order(order)
+                for i in islice(order, FIRST):
                     if i not in loads:
                         self._faults.of_routing(f"order gave {i}, which cannot take work now")
                         return

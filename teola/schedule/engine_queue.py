@@ -12,17 +12,19 @@ none is left that is up or worth waiting for, what is queued fails. So it does w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from teola.errors import BudgetSpent, EngineError, EngineUnavailable, QueryCancelled
 from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
+from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.routing.destinations import wait_s
 from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
-from teola.profile import EngineProfile
+from teola.profile import DIFFER, EngineProfile
 from teola.schedule.events import (
     AbortRequest,
     AbortRows,
@@ -62,9 +64,12 @@ from teola.schedule.events import (
 )
 from teola.schedule.faults import Faults, PolicyFailed
 from teola.schedule.followers import Followers
+from teola.schedule.hedging import AT as USUAL
+from teola.schedule.hedging import Backup, Due, Hedging
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
+from teola.schedule.preference import Preference
 from teola.schedule.requeue import Requeue
 from teola.schedule.row_slices import RowSlices
 from teola.schedule.waiting_line import WaitingLine
@@ -102,10 +107,16 @@ class EngineQueue:
         self.again = Requeue(self.works, self.line, self.placing, self.instances)
         self.overdue: Overdue | None = None
         """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
+        self.hedging: Hedging | None = None
+        """Who lets calls whose first token is late run a second time; None: nobody."""
         self.rows = RowSlices(self)
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
         self.observer = Observer()
+
+    def prefer(self, ranks: Sequence[int], most_s: float) -> None:
+        """Let instances of a lower rank come first, for which what is queued waits for so long."""
+        self.line.asking.preference = Preference(ranks, most_s, self.instances)
 
     # --- what comes in --------------------------------------------------------------------
 
@@ -232,6 +243,7 @@ class EngineQueue:
 
     def _abort(self, work: Work, out: Outbox) -> None:
         key = work.run, work.primitive
+        self._end_backup(key, out)
         for (lo, _), (instance, batch) in work.flying.items():
             if work.row_tokens:
                 out.append(AbortRows(self.engine, instance, batch, *key, lo))
@@ -261,8 +273,10 @@ class EngineQueue:
         if (work := self.works.get(key)) is None:
             return []
         instance, batch = work.flying.get((0, work.total), (-1, -1))
+        if (backup := self._backup(key)) is not None and isinstance(event.outcome, Cause):
+            return self._one_failed(work, backup, event.batch, event.outcome, now)
         if batch != event.batch:
-            return []  # of an instance that is gone
+            return []  # of an instance that is gone, or ended since another try was sooner
         usage = event.cached, event.generated
         self.observer.ended(work, type(event.outcome) is Cause, *usage, now)
         out: Outbox = []
@@ -308,6 +322,8 @@ class EngineQueue:
             else:
                 self._failed(out, work, lo, hi, instance, outcome, now)
             return
+        if (prefers := self.line.asking.preference) is not None:
+            prefers.came_back(instance, now - work.sent)
         if here.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
@@ -446,14 +462,17 @@ class EngineQueue:
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
         """The prefilling of a group is over: its tokens no longer count against the budget."""
         work = self.source(event.run, event.primitive)
+        out: Outbox = []
+        if work is not None and self.hedging is not None:
+            self._first_of_two(work, event.instance, out, now)
         if work is None or not work.on(event.instance):
-            return []
+            return out
         work.streamed |= event.to_client
         if (work.run, work.primitive) != (event.run, event.primitive):
             followed = Completed(event.primitive, {"sequence": 1}, None, event.instance)
             return [Tell(event.run, followed)]
         if not work.prefilling:
-            return []
+            return out
         work.prefilling = False
         if self.overdue is not None:
             self.overdue.came((event.run, event.primitive), now)
@@ -462,8 +481,10 @@ class EngineQueue:
         self.observer.first(event.instance, work, now)
         if self.placing.follows:
             self.placing.prefilled(event.instance, work, now)
-        done = Completed(event.primitive, {"sequence": 1}, None, event.instance)
-        return [] if work.withdrawn else [Tell(event.run, done)]
+        if not work.withdrawn:
+            done = Completed(event.primitive, {"sequence": 1}, None, event.instance)
+            out.append(Tell(event.run, done))
+        return out
 
     def member(self, event: MemberCompleted, now: float) -> list[Output]:
         """A decoding of a group delivered."""
@@ -484,6 +505,13 @@ class EngineQueue:
         self.again.unbind(event.instance, now)
         self.line.asking.forget()
         out: Outbox = []
+        for key, backup in list(self.hedging.running.items()) if self.hedging else ():
+            at_risk = self.works[key]
+            if backup.instance == event.instance:
+                self._land_backup(key)
+            elif at_risk.on(event.instance):
+                self._take_place(at_risk, backup, now)
+                self._waits_there(at_risk, backup, now)
         for key, work in list(self.works.items()):
             work.avoid = -1
             if work.row_tokens:
@@ -548,7 +576,121 @@ class EngineQueue:
         for late in self.overdue.late(now) if self.overdue is not None else ():
             self._late(out, late, now)
         self.rows.late(now, out)
+        for due in self.hedging.late(now) if self.hedging is not None else ():
+            self._back_up(out, due, now)
         return out
+
+    # --- a second try beside the first ------------------------------------------------------
+
+    def _backup(self, key: tuple[str, int]) -> Backup | None:
+        return None if self.hedging is None else self.hedging.running.get(key)
+
+    def _back_up(self, out: Outbox, due: Due, now: float) -> None:
+        """A call is late: if it still waits for its first token, it runs a second time where
+        nothing else does, as soon as there is such an instance."""
+        hedging, key = self.hedging, due.key
+        work = self.works.get(key)
+        if hedging is None or work is None or not work.prefilling or key in hedging.running:
+            return
+        at, current = work.flying.get((0, work.total), (-1, -1))
+        if current != due.batch or work.withdrawn or not hedging.affords(self.again.requests):
+            return
+        if (i := self._idle_besides(at, now)) is None:
+            hedging.again(due, now)
+            return
+        second, self.next_batch = self.next_batch, self.next_batch + 1
+        hedging.began(key, Backup(i, second, now))
+        self.instances.send(i, second, work.total, 1)
+        self.instances[i].sent_at = now
+        if (quota := self.instances[i].quota) is not None:
+            quota.sent(_tokens(work, 0, work.total), now, together=False)
+        if self.placing.explaining is not None:
+            work.reason = Reason(Because.BACKUP, instances=len(self.instances))
+        out.append(Dispatch(self.engine, i, second, (Slice(work, 0, work.total),)))
+
+    def _idle_besides(self, at: int, now: float) -> int | None:
+        """An instance besides `at` where nothing is in flight or waits, none that is known to be
+        slow, and none that is dearer than what would take a call."""
+        prefers, asking, instances = self.line.asking.preference, self.line.asking, self.instances
+        for i in instances.open(now).instances:
+            slow = instances.slowness and instances.slowness[i] > DIFFER
+            busy = instances[i].entries or asking.bound_to(i) or slow
+            if i != at and not busy and (prefers is None or prefers.takes(i, 0, now)):
+                return i
+        return None
+
+    def _first_of_two(self, work: Work, instance: int, out: Outbox, now: float) -> None:
+        """A try gave its first token: the other one is ended."""
+        key = work.run, work.primitive
+        backup = self._backup(key)
+        if backup is None:
+            return
+        if instance == backup.instance:
+            at, batch = work.flying[0, work.total]
+            out.append(AbortRequest(self.engine, at, batch, *key))
+            if self.overdue is not None:
+                self.overdue.came(key, now)  # it took so long at least
+            self._take_place(work, backup, now)
+        elif work.on(instance):
+            self._end_backup(key, out)
+
+    def _end_backup(self, key: tuple[str, int], out: Outbox) -> None:
+        """Nobody waits for the second try any more."""
+        if (backup := self._backup(key)) is not None:
+            out.append(AbortRequest(self.engine, backup.instance, backup.batch, *key))
+            self._land_backup(key)
+
+    def _land_backup(self, key: tuple[str, int]) -> Backup:
+        """The second try is over."""
+        assert self.hedging is not None
+        backup, total = self.hedging.running.pop(key), self.works[key].total
+        self.instances.land(backup.instance, backup.batch, total, total)
+        return backup
+
+    def _take_place(self, work: Work, backup: Backup, now: float) -> None:
+        """The second try goes on alone: the first one is over, where it was counted."""
+        assert self.hedging is not None
+        key, whole = (work.run, work.primitive), (0, work.total)
+        del self.hedging.running[key]
+        i, batch = work.flying[whole]
+        self.observer.ended(work, True, None, None, now)
+        if self.placing.follows:
+            self.placing.finished(i, work, now, True, None, None)
+        self.instances.land(i, batch, work.total, work.missing)
+        work.flying[whole] = backup.instance, backup.batch
+        work.found, work.sent = 0, backup.sent
+        if self.placing.follows:
+            self.placing.took_over(backup.instance, work, now)
+
+    def _waits_there(self, work: Work, backup: Backup, now: float) -> None:
+        """What was the second try has not given a token yet, either: it may be overdue."""
+        if self.overdue is not None:
+            expected = self.expected_s(backup.instance, 0)
+            pending, key = self.instances[backup.instance].weight, (work.run, work.primitive)
+            self.overdue.sent(key, backup.instance, backup.batch, expected, now, pending)
+
+    def _one_failed(
+        self, work: Work, backup: Backup, batch: int, cause: Cause, now: float
+    ) -> list[Output]:
+        """Of two tries one has failed, or was refused, before any token: the other goes on."""
+        out: Outbox = []
+        key = work.run, work.primitive
+        if batch == backup.batch:
+            i = self._land_backup(key).instance
+        else:
+            i, current = work.flying[0, work.total]
+            if current != batch:
+                return []
+            self._take_place(work, backup, now)
+            self._waits_there(work, backup, now)
+        if cause.refused is not None:
+            self.instances.refused(i, self.engine, cause.refused, batch, self.next_batch, now)
+            self.unbind(i, now)
+        else:
+            self.blame(out, i, cause, now)
+        return out
+
+    # --- calls that are overdue --------------------------------------------------------------
 
     def _late(self, out: Outbox, late: Late, now: float) -> None:
         """A call has given no token in time: it goes elsewhere, if there is another instance and it
@@ -564,6 +706,12 @@ class EngineQueue:
         self.instances.changed.add(i)
         told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
         cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
+        if (backup := self._backup(late.key)) is not None:
+            out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
+            self._take_place(work, backup, now)
+            self._waits_there(work, backup, now)
+            self.blame(out, i, cause, now)
+            return
         if not others or not self.again.may_retry(work, cause):
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
@@ -605,6 +753,9 @@ class EngineQueue:
         wake = self.again.wake(now) if self.line.count else None
         if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
             wake = at if wake is None else min(wake, at)
+        prefers = self.line.asking.preference
+        if prefers is not None and self.line.ready and (at := prefers.wake_at(now)) is not None:
+            wake = at if wake is None else min(wake, at)
         if wake is None and self.line.ready and not self.instances.busy:
             self._stalled(now)
         self._wake_at(wake, out)
@@ -617,6 +768,8 @@ class EngineQueue:
         for overdue in (self.overdue, self.rows.overdue):
             if overdue is not None and (due := overdue.alarm()) is not None:
                 out.append(SetTimer(self.engine, due))
+        if self.hedging is not None and (due := self.hedging.alarm()) is not None:
+            out.append(SetTimer(self.engine, due))
 
     def _stalled(self, now: float) -> None:
         """Work waits, every instance could take it, and nothing is to come that would change the
@@ -674,9 +827,12 @@ class EngineQueue:
         loads = self.instances.open(now)
         self.line.asking.changed(self.instances.changed)
         self.instances.changed.clear()
-        routing, worth = self.placing.routing, None
+        routing = self.placing.routing
+        worth: Callable[[int, int, float], bool] | None = None
         if self.instances.slowness and type(routing).order is RoutingPolicy.order:
             worth = self.instances.worth
+        if (prefers := self.line.asking.preference) is not None:
+            worth = partial(prefers.worth, speeds=worth is not None)
         return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
@@ -713,6 +869,10 @@ class EngineQueue:
                 expected, pending = self.expected_s(i, items - found), self.instances[i].weight
                 key, tokens = (work.run, work.primitive), pending + items - found
                 self.overdue.sent(key, i, batch, expected, now, tokens)
+                if self.hedging is not None and expected is not None:
+                    longer = self.overdue.longer(USUAL)
+                    usual = None if longer is None else longer * expected
+                    self.hedging.sent(work, batch, usual, now)
         self.instances.send(i, batch, items, entries, found)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from teola.policies.reason import Because, Hold, Reason
 from teola.policies.routing.base import HELD, RoutingPolicy
 from teola.policies.work import Slice, Work
+from teola.schedule.asking import Asking
 from teola.schedule.instances import Instances
 
 
 class Explaining:
     """Of the works of one engine."""
 
-    def __init__(self, routing: RoutingPolicy, instances: Instances) -> None:
-        self._routing, self._instances = routing, instances
+    def __init__(self, routing: RoutingPolicy, instances: Instances, asking: Asking) -> None:
+        self._routing, self._instances, self._asking = routing, instances, asking
         self._by_load = type(routing).order is RoutingPolicy.order
         routing.explains = True
 
@@ -71,6 +72,8 @@ class Explaining:
         instances = self._instances
         if len(instances) == 1:
             return Reason(Because.ONLY)
+        if (prefers := self._asking.preference) is not None:
+            return Reason(Because.DEARER if prefers.dearer(i) else Because.CHEAPEST)
         if not self._by_load:
             return Reason(self._routing.ordered)
         other = next((one for one in instances.open(now) if one.instance != i), None)

@@ -9,7 +9,7 @@ evicted. Each instance has limits of its own. Long because it is one state, kept
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -30,6 +30,8 @@ LOOKS_S: Final = 30.0
 """So often a slow instance gets a call, from which one learns whether it still is."""
 MOST_LOOKED_AT: Final = 64
 """Fast instances that are looked at for room."""
+ALL: Final[Container[int]] = range(2**31)
+"""Instances."""
 
 
 def kept_for_calls(places: int) -> int:
@@ -52,6 +54,12 @@ class Limits(NamedTuple):
     def kv_tokens(self) -> int | None:
         """That its cache holds, where that is known."""
         return None if self.kv_blocks is None else self.kv_blocks * self.block_tokens
+
+    def by_text(self, block_tokens: int) -> Limits:
+        """The same with blocks of so many tokens, as prompts are known by there."""
+        held = self.kv_tokens
+        blocks = None if held is None else held // block_tokens
+        return self._replace(kv_blocks=blocks, block_tokens=block_tokens)
 
     @classmethod
     def of(cls, declared: Capacity, kind: EngineKind) -> Limits:
@@ -310,13 +318,15 @@ class Instances:
             if idle and instance.usable(now) and self.room(i, now) is not None:
                 yield i
 
-    def worth(self, i: int, waiting: int, now: float) -> bool:
+    def worth(self, i: int, waiting: int, now: float, among: Container[int] = ALL) -> bool:
         """Whether one of so many works that wait for any instance is done on `i` sooner than if it
-        waited for the fastest, all of whose places are taken."""
+        waited for the fastest, all of whose places are taken. among: only these count."""
         if not self.slowness or self.slowness[i] <= DIFFER:
             return True
         places = 0
         for k in islice(self._fastest, MOST_LOOKED_AT):
+            if k not in among:
+                continue
             instance = self._all[k]
             if k in self._open:
                 return True  # it was asked before, and what is left does not go there

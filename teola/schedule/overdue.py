@@ -85,9 +85,16 @@ class Overdue:
         """How many times the expected time a first token may take."""
         if self._factor is not None:
             return self._factor
-        if len(self._ordered) < ENOUGH:
-            return FACTOR
-        return 2 * self._ordered[min(len(self._ordered) - 1, int(AT * len(self._ordered)))]
+        usual = self.longer(AT)
+        return FACTOR if usual is None else 2 * usual
+
+    def longer(self, part: float) -> float | None:
+        """How many times the expected time so large a part of first tokens took at most; None: too
+        few have come."""
+        ordered = self._ordered
+        if len(ordered) < ENOUGH:
+            return None
+        return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
     def sent(
         self,

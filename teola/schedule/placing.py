@@ -59,6 +59,7 @@ class Placing:
         profiles: Sequence[EngineProfile],
     ) -> None:
         self.routing, self._instances, self._faults = routing, instances, line.faults
+        self._asking = line.asking
         blocks = [instance.limits.kv_blocks for instance in instances]
         self.by_keys = routing.wants_keys or by_keys(line.policy)
         """Whether one of them wants the keys of prompts."""
@@ -99,7 +100,8 @@ class Placing:
 
     def explain(self) -> None:
         """From now on works say why they go where they go."""
-        self.explaining, self.follows = Explaining(self.routing, self._instances), True
+        self.explaining = Explaining(self.routing, self._instances, self._asking)
+        self.follows = True
 
     def bind(self, work: Work, now: float, *, may_hold: bool = False) -> bool:
         """Bind a work that is about to be queued, or leave it free. Whether it is to be held
@@ -114,6 +116,9 @@ class Placing:
         held = at == HELD and may_hold and holdable(work, now)
         if at < 0 or at == work.avoid or not self._instances[at].usable(now):
             at = ANY
+        prefers = self._asking.preference
+        if at < 0 and prefers is not None and work.avoid >= 0 and not work.row_tokens:
+            at = prefers.instead(work.avoid, now)
         work.affinity = at
         work.found = work.row_found
         if at >= 0 and work.keys:
@@ -194,6 +199,11 @@ class Placing:
                         self._comes(work, i, 0)
         if Dispatched in self._observed:
             self._observe(Dispatched(i, [work for work, _, _ in slices]), now)
+
+    def took_over(self, i: int, work: Work, now: float) -> None:
+        """A call goes on at instance `i` alone, where it was sent a second time."""
+        if Dispatched in self._observed:
+            self._observe(Dispatched(i, [work]), now)
 
     def prefilled(self, i: int, work: Work, now: float) -> None:
         """A call on instance `i` has given its first token."""

@@ -133,8 +133,10 @@ class Requeue:
             if self._line.asking.bound and self._instances.open(now).idle:
                 self.rebind(now, FEW)
         if self._instances.slowness and self._placing.learns and self._line.ready:
+            prefers, waiting = self._line.asking.preference, self._line.asking.free_calls
             for i in list(self._instances.due(now)):
-                self._look(i, now)
+                if prefers is None or prefers.takes(i, waiting, now):
+                    self._look(i, now)
 
     def _look(self, i: int, now: float) -> None:
         """Let a work go to instance `i`, to see whether that is as slow as it was: of the oldest

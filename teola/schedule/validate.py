@@ -168,6 +168,10 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
             entries[one.instance, one.batch] += len(one.out)
             weights[one.instance] += one.prefilling * work.missing
             yielding[one.instance] += len(one.out) if work.spec.yields else 0
+        if queue.hedging is not None and (twice := queue.hedging.running.get((run, i))):
+            assert work.prefilling, f"{where}runs twice, but has given a token"
+            entries[twice.instance, twice.batch] += 1
+            weights[twice.instance] += work.total
         for (lo, hi), (at, batch) in work.flying.items():
             if work.row_tokens:
                 continue

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from teola.errors import InputError, UnknownName
 from teola.runtime.engines import DEFAULTS, EngineConfig
 from teola.runtime.named_llm import llm_config
-from teola.runtime.pools import presentable
+from teola.runtime.pools import BESIDES, presentable
 from teola.runtime.runtime import Runtime
 
 SAMPLES: Final = 64
@@ -119,7 +119,7 @@ def _member(factory: Any, options: Mapping[str, Any]) -> ModelIdentity:
             "later, delete them first (teola answers delete)",
         )
     kind = factory if isinstance(factory, str) else _called(factory)
-    own = {name: value for name, value in options.items() if name not in ("resources", "profile")}
+    own = {name: value for name, value in options.items() if name not in BESIDES}
     said = json.dumps([_state(factory), _plain(own)], sort_keys=True)
     return ModelIdentity(f"{kind}:{hashlib.sha256(said.encode()).hexdigest()[:16]}")
 

@@ -70,6 +70,11 @@ def test_a_minute_of_a_budget_is_counted_while_something_waits() -> None:
     assert counting.refused_share([run]) == pytest.approx(1 / 113, abs=0.002)
 
 
+def test_the_cheapest_share_counts_what_was_answered() -> None:
+    asked = [called(0.0, server=0), called(0.1), called(0.2, server=0, status=429)]
+    assert counting.cheapest_share([Run(CASES["two_providers"], 0, (), tuple(asked))]) == 0.5
+
+
 def test_a_minute_opens_when_the_oldest_call_is_one_old() -> None:
     minute = Minute(3)
     for at in (0.0, 1.0, 2.0):

@@ -34,6 +34,7 @@ from teola.engine import (
     near,
 )
 from teola.errors import EngineUnavailable, TeolaError
+from teola.runtime.hosts.text_keys import TextKeys
 from teola.runtime.hosts.turns import Turns
 from teola.runtime.observe.noting import note, working_for
 from teola.threads import LastingPool
@@ -42,10 +43,11 @@ log = logging.getLogger(__name__)
 
 
 class LocalHost:
-    """Starts, runs and closes one engine instance."""
+    """Starts, runs and closes one engine instance. by_text: the others of its pool have nothing in
+    common with it but that they take the same texts."""
 
-    def __init__(self, engine: Engine, instance: int) -> None:
-        self.engine, self.instance = engine, instance
+    def __init__(self, engine: Engine, instance: int, *, by_text: bool = False) -> None:
+        self.engine, self.instance, self.by_text = engine, instance, by_text
         self._run: Any = engine.execute if isinstance(engine, BatchEngine) else None
         asynchronous = inspect.iscoroutinefunction(self._run)
         self.interruptible = (
@@ -58,8 +60,10 @@ class LocalHost:
         self.tells_memory = isinstance(asked, TellsMemory)
         """Whether it can be asked for its free KV memory."""
         self.keys = cast("MakesKeys", engine) if isinstance(asked, MakesKeys) else None
+        if by_text:
+            self.keys = TextKeys()
         """Knows what a prompt is to its prefix cache; one that runs elsewhere is asked there."""
-        self.tells_prefixes = isinstance(asked, TellsPrefixes)
+        self.tells_prefixes = isinstance(asked, TellsPrefixes) and not by_text
         """Whether it tells what its prefix cache keeps."""
         self.looks_ahead = engine.spec.looks_ahead
         """Whether it wants to know when what calls leave there is read again."""
@@ -67,7 +71,7 @@ class LocalHost:
         self._keeper = engine if llm and isinstance(engine, KeepsSequences) else None
         self.vectors = asked if isinstance(asked, HasDimensions) else None
         """Tells the dimensions of its vectors."""
-        self.tokenizer = asked if isinstance(asked, Tokenizes) else None
+        self.tokenizer = asked if isinstance(asked, Tokenizes) and not by_text else None
         """Its tokenizer, if it has one at hand."""
         self.named = asked if isinstance(asked, NamesModel) else None
         """Tells the name of its model."""

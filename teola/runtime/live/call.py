@@ -8,6 +8,7 @@ the end                   the query remembers it, if the text was cut, a refusal
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
@@ -35,9 +36,12 @@ def call_of(
     priority: int = 0,
     reads: tuple[NextRead, ...] = (),
     most: int | None = None,
+    *,
+    by_text: bool = False,
 ) -> Call:
     """The call that primitive `i` leads, or its prefilling if it leads none. most: tokens that it
-    may write, if that is less than it asks for."""
+    may write, if that is less than it asks for. by_text: token ids of another instance mean nothing
+    there."""
     members = query.plan.members[i]
     decode = query.plan.primitives[members[0]].params if members else PREFILLED
     assert isinstance(decode, DecodeParams)
@@ -46,7 +50,8 @@ def call_of(
     before = query.run.before(i)
     prefix = query.store.values[before]["sequence"] if before >= 0 else None
     if prefix is not None and prefix.instance != instance:
-        prefix = replace(prefix, state=None)  # of no use elsewhere: it is computed anew
+        ids = () if by_text else prefix.token_ids
+        prefix = replace(prefix, state=None, token_ids=ids)  # state is of no use elsewhere
     parts = tuple(part for k in (*query.run.fused.get(i, ()), i) for part in query.store.prompt(k))
     spec = query.plan.specs[i]
     category = query.trace.app, spec.component
@@ -137,7 +142,8 @@ class Lives(NamedTuple):
 class LiveCall:
     """A try of the call that primitive `head` leads, with all who hear it. is_shared: others may
     join, so what has come is kept. started: its first token has come. characters, usage: that came,
-    when it is over."""
+    when it is over. rival: another try at the same time (see Hedging), as long as neither has given
+    a token; lost: that one was sooner."""
 
     __slots__ = (
         "_command",
@@ -154,6 +160,8 @@ class LiveCall:
         "characters",
         "generated",
         "is_shared",
+        "lost",
+        "rival",
         "started",
         "usage",
     )
@@ -167,7 +175,8 @@ class LiveCall:
         self._text: list[str] = []
         self._items: list[Any] = []
         self._results: list[tuple[int, Mapping[str, Any]]] = []
-        self.started = False
+        self.started = self.lost = False
+        self.rival: LiveCall | None = None
         self.characters, self.usage = 0, NO_USAGE
         self.cached: int | None = None
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
@@ -251,7 +260,24 @@ class LiveCall:
     def _over(self, characters: int, usage: Usage) -> None:
         self.characters, self.usage = characters, usage
 
+    def races(self, other: LiveCall) -> None:
+        """Both run at once, until one of them gives a token or fails."""
+        self.rival, other.rival = other, self
+
+    def leaves(self) -> bool:
+        """It is over before it gave a token. Whether the other try goes on."""
+        other, self.rival = self.rival, None
+        if other is not None:
+            other.rival = None
+            self._query.trace.beaten(self._head, self.batch, self._live.clock())
+        return other is not None
+
     def _first(self) -> None:
+        if self.lost:  # nothing of it may be mixed with what the other try wrote
+            raise asyncio.CancelledError
+        if (other := self.rival) is not None:
+            other.lost = True
+            other.leaves()
         self.started = True
         for hearer in self._hearers:
             hearer.first()

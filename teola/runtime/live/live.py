@@ -125,6 +125,8 @@ class Live(Driver[LiveQuery]):
         self._context = copy_context()
         """What tasks inherit, and not the context of whoever happened to wake the loop."""
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
+        self._called: dict[WorkKey, LiveCall] = {}
+        """LLM calls under way, by run and primitive; of two tries at once, one."""
         self._memory = MemoryWatch(loop, self.post)
         self.prefixes = PrefixWatch(loop, self.post)
         self.accounts = AccountWatch(loop, self.post)
@@ -414,9 +416,13 @@ class Live(Driver[LiveQuery]):
 
     def abort(self, command: AbortRequest, now: float) -> None:
         """LLM calls stop alone; of batches only those that hold nothing else can be stopped."""
-        task = self._tasks.get((command.run, command.primitive, command.batch))
+        key = command.run, command.primitive
+        task = self._tasks.get((*key, command.batch))
         if task is not None:
             task.cancel()
+        called = self._called.get(key)
+        if called is not None and called.batch == command.batch:
+            self._leaves(key, called)
 
     async def _batch(self, host: LocalHost, command: Dispatch) -> None:
         slices = command.slices
@@ -661,6 +667,12 @@ class Live(Driver[LiveQuery]):
         query.watch(i, work.total, "started")
         key, same = (work.run, i), work.same
         generated = LiveCall(command, query, i, self._lives, shared=same is not None)
+        if (hedging := self.core.queues[command.engine].hedging) is not None:
+            first = self._called.setdefault(key, generated)
+            if first is not generated and hedging.is_backup(key, command.batch):
+                generated.races(first)
+            else:
+                self._called[key] = generated
         outcome: Outcome = {}
         made: Reservation | None = None
         try:
@@ -679,7 +691,9 @@ class Live(Driver[LiveQuery]):
                         self.billing.dropped(follower.run, follower.primitive)
                         generated.join(other, follower.primitive, self._at_once)
             reads = self.reads(query, i) if host.looks_ahead else ()
-            call = call_of(query, i, host.instance, work.priority, reads, most)
+            call = call_of(
+                query, i, host.instance, work.priority, reads, most, by_text=host.by_text
+            )
             if same is not None:
                 call = replace(call, context=_for_all(call.context))
             if (kept := query.store.kept) is not None:
@@ -697,13 +711,17 @@ class Live(Driver[LiveQuery]):
                     query.trace.ended(i, 0, self.loop.time())
         except asyncio.CancelledError as error:
             self.paying.failed(query, i, generated, place, made, error)
-            outcome = query.failed(i, 0, QueryCancelled("aborted"), self.loop.time())
+            alone = not (generated.lost or generated.leaves())
+            cancelled = QueryCancelled("aborted")
+            outcome = query.failed(i, 0, cancelled, self.loop.time(), traced=alone)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             self.paying.failed(query, i, generated, place, made, error)
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
-            outcome = query.failed(i, 0, error, self.loop.time(), again=again)
+            alone = not (generated.lost or generated.leaves())
+            outcome = query.failed(i, 0, error, self.loop.time(), again=again, traced=alone)
         else:
             query.watch(i, work.total, "finished")
+        self._leaves(key, generated)
         self._end(command, work, outcome, generated.cached, generated.generated)
 
     def _bill(self, query: LiveQuery, work: Work, usage: Usage) -> None:
@@ -714,6 +732,13 @@ class Live(Driver[LiveQuery]):
             planned = spec.planned_tokens + work.fused_tokens
             app = query.run.asker.app
             self.learner.habits.billed(app, spec.component, planned, *charged)
+
+    def _leaves(self, key: WorkKey, called: LiveCall) -> None:
+        """This try is over, or nobody wants it: what comes for the same call is no second one."""
+        if self._called.get(key) is called:
+            del self._called[key]
+            if (other := called.rival) is not None:
+                self._called[key] = other
 
     def _wrote(self, query: LiveQuery, head: int, sent: Dispatch, k: int, item: Any) -> bool:
         self.wake()

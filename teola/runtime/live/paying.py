@@ -34,18 +34,20 @@ class Try(NamedTuple):
 
 
 class Paying:
-    """See the module. prices: by model, or by engine where its model has no name."""
+    """See the module. prices: by model, or by engine where its model has no name. own: of instances
+    that have prices of their own."""
 
     def __init__(self, hosts: Hosts, billing: Billing) -> None:
         self._hosts, self._billing = hosts, billing
         self.prices: Mapping[str, Price] = {}
+        self.own: Mapping[tuple[str, int], Price] = {}
         self._tries: dict[WorkKey, Try] = {}
         """Under way, of calls that are paid from a budget."""
 
     def price(self, engine: str, instance: int) -> Price | None:
         """Of the model of an instance; None: nobody knows it."""
-        if not self.prices:
-            return None
+        if (own := self.own.get((engine, instance))) is not None or not self.prices:
+            return own
         host = self._hosts.get((engine, instance))
         model = host.named.model if host is not None and host.named is not None else None
         return self.prices.get(model or engine, self.prices.get(engine))
@@ -53,7 +55,7 @@ class Paying:
     def dearest(self, engine: str) -> Price | None:
         """The most that each kind of tokens costs at an instance of an engine, so that no instance
         costs more, whatever a call is made of; None where one's price is not known."""
-        if not self.prices:
+        if not (self.prices or self.own):
             return None
         found: Price | None = None
         instance = 0

@@ -192,10 +192,18 @@ class LiveQuery(Query):
         watcher(ToolStep(agent, self.id, step["tool"], step["args"], ended, text, seconds))
 
     def failed(
-        self, i: int, lo: int, error: Exception, now: float, *, again: bool = False
+        self,
+        i: int,
+        lo: int,
+        error: Exception,
+        now: float,
+        *,
+        again: bool = False,
+        traced: bool = True,
     ) -> Cause:
-        """A slice of primitive `i` failed. again: another try may help."""
-        if self.run.state is None:
+        """A slice of primitive `i` failed. again: another try may help. traced: nothing of it goes
+        on elsewhere."""
+        if self.run.state is None and traced:
             self.trace.failed(i, lo, now, error)
             self.store.keep_pieces(i)
         return Cause(error, again, refused=refusal_of(error) if again else None)

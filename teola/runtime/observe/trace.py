@@ -147,6 +147,8 @@ class Trace:
         self._limited: dict[int, float] = {}
         """How much of a wait a rate limit caused, likewise."""
         self._errors: dict[EndedTuple, str] = {}
+        self._beaten: dict[int, float] = {}
+        """Of what was sent, tries that another one at the same time was sooner than: until when."""
         self._unsent: list[_Sent] = []
         """What waited for an instance when the query ended."""
         self._counts = CallCounts()
@@ -208,6 +210,13 @@ class Trace:
         self._ended.append(ended := (primitive, lo, at, state))
         if state == "failed":
             self._errors[ended] = reason_of(error)
+
+    def beaten(self, primitive: int, batch: int, at: float) -> None:
+        """Of two tries of a call at once, the one in this batch is over, and the other goes on."""
+        for k in range(len(self._sent) - 1, -1, -1):
+            if self._sent[k][0] == primitive and self._sent[k][6] == batch:
+                self._beaten[k] = at
+                return
 
     def unsent(
         self,
@@ -310,7 +319,7 @@ class Trace:
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
         found._usage, found._errors = {**self._usage}, {**self._errors}
         found._reasons = {**self._reasons}
-        found._limited = {**self._limited}
+        found._limited, found._beaten = {**self._limited}, {**self._beaten}
         found._unsent = self._unsent[:]
         found._counts = replace(self._counts)
         found.inner = [trace.copy() for trace in self.inner]
@@ -332,10 +341,14 @@ class Trace:
         """All spans by start time. What was in flight or waited when the query ended was cancelled
         then."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
+        beaten = []
         for k, one in enumerate(self._sent):
             sent = _Sent(*one, self._reasons.get(k), self._limited.get(k, 0.0))
+            if k in self._beaten:
+                beaten.append(self._span(sent, self._beaten[k], "cancelled"))
+                continue
             opened.setdefault((sent.primitive, sent.lo), []).append(sent)
-        found, dropped = list(self._extra), dict[int, float]()
+        found, dropped = [*self._extra, *beaten], dict[int, float]()
         for end in map(_Ended._make, self._ended):
             tries = opened.get((end.primitive, end.lo))
             begun = tries and tries[0].at <= end.at  # else it is of a decoding, before another try
@@ -424,7 +437,9 @@ class Trace:
         """A decoding from `at` on, where its call was sent last before `until`."""
         assert self.plan is not None
         head = self.plan.head[member]
-        call = next((s for s in reversed(self._sent) if s[0] == head and s[4] <= until), None)
+        sent = zip(range(len(self._sent) - 1, -1, -1), reversed(self._sent), strict=True)
+        calls = (s for k, s in sent if s[0] == head and s[4] <= until and k not in self._beaten)
+        call = next(calls, None)
         where = call[5:] if call else (-1, -1, 1)
         return _Sent(member, 0, 1, at, at, *where)
 

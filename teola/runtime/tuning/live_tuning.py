@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from teola.errors import EngineError, InputError, UnknownName
 from teola.policies.asker import Asker
 from teola.policies.pairing import pair
+from teola.policies.preferring import preferring
 from teola.policies.tuning import grid_of
 from teola.profile import Profile
 from teola.runtime.observe.noting import note
@@ -95,6 +96,8 @@ def check_tuner(name: str, config: Tunable) -> None:
         return
     where, options = f"engine {name!r}", {} if config.tuner is True else config.tuner
     policies = config.batching, config.batching_options, config.routing, config.routing_options
+    if preferring(config.routing_options)[0] is not None:
+        raise InputError(f"{where}: a tuner replays without prices: leave out `tuner` or `prefer`")
     tuner_options(options, where)
     Target(policies, options, where)
 

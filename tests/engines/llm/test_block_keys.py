@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from teola.engine import QueryContext, TextPart
 from teola.graph.prompt import Role
-from teola.kv import chained, follow, root
+from teola.kv import follow, root
+from teola.kv.block_keys import chained
 from teola_engines.llm import block_keys
 from tests.planted import catches, edited
 

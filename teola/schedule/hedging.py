@@ -1,0 +1,100 @@
+"""Backup calls: a call whose first token is late may run a second time elsewhere. Sans I/O.
+
+    sent ──▶ first token                                      most calls
+    sent ──▶ later than 95 of 100 ──▶ a second try on an idle instance ──▶ whose token comes first,
+                                                                            wins; the other is ended
+
+The second try is no work of its own: the work stays in flight where it is, and a `Backup` says
+where it runs besides. When that wins, it takes the place of the first one (`EngineQueue`). There
+are at most `share` times as many as calls.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+from teola.policies.work import Work, WorkKey
+from teola.schedule.overdue import SOON_S
+
+AT: Final = 0.95
+"""Of 100 first tokens, so many come sooner than one for which a second call is made."""
+
+LEAST_S: Final = 0.01
+"""After which one looks again for an idle instance, at least."""
+
+
+class Backup(NamedTuple):
+    """A second try: on which instance, in which batch, since when."""
+
+    instance: int
+    batch: int
+    sent: float
+
+
+class Due(NamedTuple):
+    """A call that was to give a token by then, the batch in which it was sent, and within how many
+    seconds it was to."""
+
+    at: float
+    batch: int
+    key: WorkKey
+    usual_s: float
+
+
+class Hedging:
+    """share: of an engine's calls, how many more there may be. made: second tries so far."""
+
+    def __init__(self, share: float) -> None:
+        self.share, self.made = share, 0
+        self.running: dict[WorkKey, Backup] = {}
+        self._due: list[Due] = []
+        self._alarm: float | None = None
+
+    def sent(self, work: Work, batch: int, usual_s: float | None, now: float) -> None:
+        """A call goes to an instance. usual_s: within which 95 of 100 such calls have given a token
+        there (None: too few have, or times are not known)."""
+        if usual_s is not None and may_run_twice(work):
+            heappush(self._due, Due(now + usual_s, batch, (work.run, work.primitive), usual_s))
+
+    def again(self, due: Due, now: float) -> None:
+        """No instance was idle: look again as much later."""
+        heappush(self._due, due._replace(at=now + max(due.usual_s, LEAST_S)))
+
+    def affords(self, calls: int) -> bool:
+        """Whether one more is not too many beside so many calls."""
+        return self.made < self.share * calls
+
+    def began(self, key: WorkKey, backup: Backup) -> None:
+        """A second try was sent."""
+        self.running[key] = backup
+        self.made += 1
+
+    def is_backup(self, key: WorkKey, batch: int) -> bool:
+        """Whether the call of this batch is a second try, which runs now."""
+        backup = self.running.get(key)
+        return backup is not None and backup.batch == batch
+
+    def late(self, now: float) -> list[Due]:
+        """Calls that were to give a token by now: perhaps they have."""
+        found: list[Due] = []
+        if self._alarm is not None and self._alarm <= now + SOON_S:
+            self._alarm = None
+        while self._due and self._due[0].at <= now:
+            found.append(heappop(self._due))
+        return found
+
+    def alarm(self) -> float | None:
+        """When to look for late ones, if nobody is to look sooner already."""
+        at = self._due[0].at if self._due else None
+        if at is None or (self._alarm is not None and self._alarm <= at):
+            return None
+        self._alarm = at
+        return at
+
+
+def may_run_twice(work: Work) -> bool:
+    """Whether it is a call by itself: no rows, nobody waits for the same, and nobody counts what it
+    takes."""
+    single = bool(work.spec.members) and not work.row_tokens
+    return single and work.same is None and work.asker.budget is None
