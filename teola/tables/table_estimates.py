@@ -124,7 +124,7 @@ class _Estimator(CallAsker):
     share: float = 1.0
     """Of the rows at hand, those that are expected to be there."""
 
-    def run(self, ask: AskCall) -> None:
+    def run(self, ask: AskCall, came: str | None = None) -> None:
         """Count what a call would ask."""
         call, operator = ask.call, self.operator(ask.call)
         stage = CallStage(operator.digest, call.prompt)
