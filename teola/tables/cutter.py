@@ -22,10 +22,11 @@ from teola.tables.marks import calls_in, has_call
 from teola.tables.outer_joins import settle_joins
 from teola.tables.places import refused
 from teola.tables.plan_builder import PlanBuilder
-from teola.tables.plan_steps import Column, MakeTable, TablePlan
+from teola.tables.plan_steps import AskCall, Column, Filter, MakeTable, TablePlan
 from teola.tables.pushed_conditions import push_conditions
 from teola.tables.query_block import SqlBlock
 from teola.tables.scope import sources_of
+from teola.tables.single_rows import source_that_streams, stands_alone
 
 
 class Cutter(PlanBuilder):
@@ -42,8 +43,11 @@ class Cutter(PlanBuilder):
                 f"({', '.join(one.type for one in now)} for "
                 f"{', '.join(one.type for one in columns)})"
             )
-        plain = isinstance(found, exp.Select) and self.blocks == [True]
-        plan = TablePlan(tuple(self.steps), final, columns, (), plain)
+        plain = self.blocks == [True] and stands_alone(found, self.catalogue)
+        base, last = source_that_streams(found) if plain else None, self.steps[-1]
+        asks = isinstance(last, AskCall) or (isinstance(last, Filter) and last.most is None)
+        streams = base if asks and last.table == base else None
+        plan = TablePlan(tuple(self.steps), final, columns, (), plain, streams)
         rewrites = (*self.rewrites, *rewrites_of_calls(plan.asks(), self.passes))
         return replace(plan, rewrites=rewrites)
 

@@ -41,7 +41,11 @@ class Executor:
 
     con: duckdb.DuckDBPyConnection
     asker: CallAsker
+    last: PlanStep | None = None
+    """The step whose rows come as they are answered."""
     ranks: ConditionRanks = field(init=False)
+    _streams: bool = False
+    """Whether rows that pass the filter at hand are in the result."""
 
     def __post_init__(self) -> None:
         self.ranks = ConditionRanks(self.asker)
@@ -57,8 +61,9 @@ class Executor:
         if isinstance(step, (Base, MakeTable)):
             self._make(step.table, step.sql)
         elif isinstance(step, (AskCall, Retrieve)):
-            self._ask(step)
+            self._ask(step, "true" if step is self.last else None)
         elif isinstance(step, Filter):
+            self._streams = step is self.last
             self._filter(step)
         elif isinstance(step, Drop):
             self.con.execute(f"DROP TABLE IF EXISTS {step.table}")
@@ -71,13 +76,14 @@ class Executor:
     def _columns(self, table: str) -> set[str]:
         return {row[0] for row in self.con.execute(f"DESCRIBE {table}").fetchall()}
 
-    def _ask(self, ask: AskCall | Retrieve) -> None:
+    def _ask(self, ask: AskCall | Retrieve, came: str | None = None) -> None:
+        """came: SQL of which rows are in the result with this answer; None: more is to be done."""
         if ask.value in self._columns(ask.table):
             return
         if isinstance(ask, Retrieve):
             self.asker.retrieve(ask)
         else:
-            self.asker.run(ask)
+            self.asker.run(ask, came)
 
     def _filter(self, step: Filter) -> None:
         if step.most is None:
@@ -103,9 +109,10 @@ class Executor:
 
     def _one_by_one(self, table: str, conjuncts: Sequence[Conjunct]) -> None:
         before = self._count(table)
-        for conjunct in conjuncts:
+        for at, conjunct in enumerate(conjuncts, 1):
+            over = conjunct.condition if self._streams and at == len(conjuncts) else None
             for ask in conjunct.asks:
-                self._ask(ask)
+                self._ask(ask, over if ask is conjunct.asks[-1] else None)
             self._make(table, f"SELECT * FROM {table} WHERE {conjunct.condition} ORDER BY {ROW}")
             after = self._count(table)
             if not self.asker.closed:

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from teola.tables.prompt_beginnings import POSITIONS, WIDEST, Beginnings
 from teola.tables.prompt_text import lines_of
+from teola.tables.shared_beginnings import POSITIONS, WIDEST, Beginnings
 
 if TYPE_CHECKING:
     import duckdb

@@ -29,11 +29,12 @@ from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
 from teola.tables.question_run import AskProgress, AskRows
 from teola.tables.report import report_of
+from teola.tables.result_stream import ResultStream, RowSpool
 from teola.tables.retrieval import Retriever, Search, search_of
-from teola.tables.row_asking import CallAsker, no_rows
+from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent, Stopped
 from teola.tables.workspace import Workspace
-from teola.tables.written_files import checked_out, write_result
+from teola.tables.written_files import PartFolder, checked_out, write_result
 
 AnswersPlace = str | Path | Literal[False] | None
 """Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
@@ -59,6 +60,8 @@ class RunOptions:
     """In place of a runtime's."""
     search: Search | None = None
     """In place of a runtime's."""
+    spool: RowSpool | None = None
+    """Where rows come while others are asked."""
 
 
 def answers_path(given: AnswersPlace) -> Path | None:
@@ -82,21 +85,31 @@ def run_plan(
     spent = cancel or Spent(options.limits)
     out = checked_out(options.out) if options.out is not None else None
     notes: list[str] = []
-    with _asking(workspace, plan, options, spent, notes) as asker:
+    with (
+        _asking(workspace, plan, options, spent, notes) as asker,
+        _parts(out) as parts,
+    ):
+        sinks = [one for one in (parts, options.spool) if one is not None]
+        stream = ResultStream(workspace.con, plan, sinks) if sinks else None
+        if asker is not None:
+            asker.stream = stream
         stopped, final = _run(workspace, plan, asker)
         stages = asker.stages if asker is not None else []
         con, count = workspace.con, 0
         if out is None:
             try:
-                con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final or _no_rows(plan)}")
+                con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final or no_rows(plan)}")
             except duckdb.Error as error:  # such as a CAST that an answer does not stand
                 stopped = stopped or _failed(error)
-                con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {_no_rows(plan)}")
+                con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {no_rows(plan)}")
             ((count,),) = con.execute(f"SELECT count(*) FROM {RESULT}").fetchall()
         elif final is not None:
             # Under its own name stands a result only if it is whole.
             path = out if stopped is None else out.with_stem(f"{out.stem}.partial")
             count = write_result(con, final, path)
+        if stream is not None and options.spool is not None:
+            stream.sinks = [options.spool]
+            stream.rest(f"FROM {RESULT}" if out is None else final)
         if asker is not None and stopped is not None:
             asker.closed = True
     columns = plan.columns
@@ -119,6 +132,17 @@ def run_plan(
     )
 
 
+@contextmanager
+def _parts(out: Path | None) -> Iterator[PartFolder | None]:
+    """Where the rows of a file stand until it is whole."""
+    parts = PartFolder(out) if out is not None else None
+    try:
+        yield parts
+    finally:
+        if parts is not None:
+            parts.close()
+
+
 def _ended_by(error: BaseException) -> Stopped | None:
     """How a query ends that this has interrupted; None: it does not say."""
     if isinstance(error, Stopped):
@@ -134,7 +158,7 @@ def _failed(error: Exception) -> Stopped:
     return Stopped("failed", said(error), error)
 
 
-def _no_rows(plan: TablePlan) -> str:
+def no_rows(plan: TablePlan) -> str:
     """A query that gives the columns of a plan, and no row."""
     if not plan.columns:
         return "SELECT 1"
@@ -149,7 +173,7 @@ def _run(
     """Run the steps. What ended it before, and the query for its rows, if it has some."""
     if asker is None:
         return None, plan.final
-    executor = Executor(workspace.con, asker)
+    executor = Executor(workspace.con, asker, plan.steps[-1] if plan.streams else None)
     left = list(plan.steps)
     stopped: Stopped | None = None
     try:
@@ -220,7 +244,7 @@ def _asking(
             asker = CallAsker(
                 workspace.con,
                 answers,
-                ask_rows or no_rows,
+                ask_rows or asks_nothing,
                 spent,
                 options.passes,
                 lambda call: identities[call.model].name,

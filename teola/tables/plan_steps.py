@@ -121,7 +121,8 @@ class Column:
 class TablePlan:
     """steps: in order. final: the query that is left, without calls. columns: of the result.
     rowwise: each row of the result comes from a row of one base, whatever the others are: so those
-    rows are right whose answers are known.
+    rows are right whose answers are known. streams: the base, where its last step asks for it and
+    the rows say no order: so they may come as they are answered.
     """
 
     steps: tuple[PlanStep, ...]
@@ -129,6 +130,7 @@ class TablePlan:
     columns: tuple[Column, ...]
     rewrites: tuple[PlanRewrite, ...] = ()
     rowwise: bool = False
+    streams: str | None = None
 
     def asks(self) -> tuple[AskCall, ...]:
         """All calls that the plan has, in the order in which they were planned."""

@@ -39,13 +39,13 @@ def push_conditions(
 ) -> list[exp.Expr]:
     """Put conditions of a block into one of its sources, where they mean the same; which ones."""
     inner, where = source.this, select.args.get("where")
-    if where is None or not isinstance(inner, exp.Select) or not _is_plain(inner, catalogue):
+    if where is None or not isinstance(inner, exp.Select) or not is_plain(inner, catalogue):
         return []
     alias = source.args.get("alias")
     start = select.args.get("from_")
     joins = list(select.args.get("joins") or [])
     joins += (start.this.args.get("joins") or []) if start is not None else []
-    if not all(_is_inner(one) for one in joins):
+    if not all(is_inner(one) for one in joins):
         return []
     if alias is None or alias.args.get("columns") or select.args.get("laterals"):
         return []
@@ -79,13 +79,13 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-def _is_inner(join: exp.Join) -> bool:
+def is_inner(join: exp.Join) -> bool:
     """Whether a row of one side is in the result by its own columns and those it is joined by."""
     kind, method = (str(join.args.get(key) or "").upper() for key in ("kind", "method"))
     return not join.side and kind in INNER and method in ("", "NATURAL")
 
 
-def _is_plain(inner: exp.Select, catalogue: Catalogue) -> bool:
+def is_plain(inner: exp.Select, catalogue: Catalogue) -> bool:
     """Whether each row of a subquery is one row of its FROM."""
     if any(inner.args.get(key) for key in OTHER_ROWS):
         return False

@@ -58,7 +58,7 @@ class AskRows(Protocol):
 
 class QuestionRun:
     """Sends the questions of one call. todo: how many there are. allowed: how many errors the
-    query may have now."""
+    query may have now. wrote: is called when answers are on the disk."""
 
     def __init__(
         self,
@@ -72,10 +72,11 @@ class QuestionRun:
         todo: int,
         allowed: Callable[[], int],
         progress: AskProgress | None,
+        wrote: Callable[[], None] | None = None,
     ) -> None:
         self.con, self.answers, self.ask_rows, self.spent = con, answers, ask_rows, spent
         self.call, self.operator, self.stage, self.todo = call, operator, stage, todo
-        self.allowed, self.progress = allowed, progress
+        self.allowed, self.progress, self.wrote = allowed, progress, wrote
         self.extract = extractor(call)
         self.keys: dict[int, str] = {}
         self.warmed: set[str] = set()
@@ -168,6 +169,8 @@ class QuestionRun:
             now = time.monotonic()
             if last or len(self.came) >= BATCH or (self.came and now - written >= WRITTEN_S):
                 self._write()
+                if self.wrote is not None:
+                    self.wrote()
                 written = now
             elif not self.came:
                 written = now

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
@@ -22,11 +23,12 @@ from teola.tables.group_asking import GroupAsking
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
 from teola.tables.plan_steps import ROW, AskCall, Retrieve
-from teola.tables.prompt_beginnings import POSITIONS
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.question_run import AskProgress, AskRows, QuestionRun
+from teola.tables.result_stream import ResultStream
 from teola.tables.retrieval import Retriever, share_contexts
 from teola.tables.run_limits import LEAST_ERRORS, Spent
+from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.value_cutting import ModelWindow, cut_values
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def no_window(call: LlmCall, *, look: bool) -> None:
     """Nobody tells a window."""
 
 
-def no_rows(*_: Any, **__: Any) -> Any:
+def asks_nothing(*_: Any, **__: Any) -> Any:
     """In place of what asks, where nothing may be asked."""
     raise AssertionError("nothing is asked here")
 
@@ -88,6 +90,8 @@ class CallAsker:
     """Rows are taken in windows, so nobody knows yet how many there will be."""
     retriever: Retriever | None = None
     """For plans with a RETRIEVE."""
+    stream: ResultStream | None = None
+    """Where rows go as they come."""
     _stages: dict[AskCall | Retrieve, CallStage] = field(default_factory=dict)
     _recounted: set[AskCall] = field(default_factory=set)
 
@@ -101,8 +105,9 @@ class CallAsker:
         """Whether a further run has something to ask again."""
         return self.closed or any(stage.failed for stage in self._stages.values())
 
-    def run(self, ask: AskCall) -> None:
-        """Give `ask.table` the columns of a call. Raises Stopped."""
+    def run(self, ask: AskCall, came: str | None = None) -> None:
+        """Give `ask.table` the columns of a call. came: SQL of which rows are in the result once
+        they have them; None: nobody knows yet. Raises Stopped."""
         if ask.call.group is not None:
             GroupAsking(self, ask).run()
             return
@@ -121,7 +126,7 @@ class CallAsker:
             if known is None or not self.closed:
                 self._count(stage, found)
                 stage.truncated += truncated
-                self._ask(ask, stage, operator, found.distinct - found.known)
+                self._ask(ask, stage, operator, found.distinct - found.known, self._look(ask, came))
             elif ask not in self._recounted:
                 # It was interrupted: what is known of its rows is looked at once more.
                 stage.recount()
@@ -265,7 +270,26 @@ class CallAsker:
 
     # --- asking ---------------------------------------------------------------------------
 
-    def _ask(self, ask: AskCall, stage: CallStage, operator: Operator, todo: int) -> None:
+    def _look(self, ask: AskCall, came: str | None) -> Callable[[], None] | None:
+        """What gives the rows that have come; None: they are in no result yet."""
+        stream, operator = self.stream, self.operator(ask.call)
+        if stream is None or came is None or self.closed or stream.table != ask.table:
+            return None
+
+        def rows() -> str:
+            known = self.answers.known(operator.digest, "teola_inputs", failed=False)
+            return self._answered(ask, f"({known})", f"main.{ask.table}", closed=True)
+
+        return partial(stream.look, rows, came)
+
+    def _ask(
+        self,
+        ask: AskCall,
+        stage: CallStage,
+        operator: Operator,
+        todo: int,
+        look: Callable[[], None] | None,
+    ) -> None:
         if todo == 0 or self.closed:
             return
         self.answers.know(operator)
@@ -281,6 +305,7 @@ class CallAsker:
             todo,
             self.errors_allowed,
             self.progress,
+            look,
         )
         self.share_contexts(ask.call)
         order = self.order(ask.call, todo)
@@ -358,17 +383,21 @@ class CallAsker:
             "USING (key) WHERE a.error IS NOT NULL GROUP BY a.error ORDER BY 2 DESC LIMIT 20"
         ).fetchall():
             stage.add_error(str(error), int(rows), self._example(str(example), ask))
-        self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, {value} AS {ask.value}, "
-            f"a.error AS {ask.error} FROM {ask.table} b "
-            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
-            "LEFT JOIN teola_known a ON a.key = k.key "
-            f"{'WHERE k.key IS NULL OR a.key IS NOT NULL ' if self.closed else ''}ORDER BY b.{ROW}"
-        )
+        answered = self._answered(ask, "teola_known", ask.table, closed=self.closed)
+        self.con.execute(f"CREATE OR REPLACE TABLE teola_new AS {answered} ORDER BY b.{ROW}")
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
         for table in ("teola_asked", "teola_inputs", "teola_known"):
             self.con.execute(f"DROP TABLE {table}")
+
+    def _answered(self, ask: AskCall, known: str, table: str, *, closed: bool) -> str:
+        """SQL of the rows of a table with their answers. closed: those only that need no other."""
+        return (
+            f"SELECT b.*, {typed('a.value', ask.call)} AS {ask.value}, a.error AS {ask.error} "
+            f"FROM {table} b LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
+            f"LEFT JOIN {known} a ON a.key = k.key"
+            f"{' WHERE k.key IS NULL OR a.key IS NOT NULL' if closed else ''}"
+        )
 
     def _example(self, key: str, ask: AskCall) -> str:
         texts = [f"f{at}" for at in range(len(ask.fields))]

@@ -21,9 +21,9 @@ from teola.tables.group_calls import TEXT
 from teola.tables.model_identity import config_of, identity_of, named_identity
 from teola.tables.plan_runs import RunOptions, answers_path, digest_of
 from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
-from teola.tables.prompt_beginnings import POSITIONS
-from teola.tables.row_asking import CallAsker, no_rows
+from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent
+from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.workspace import Workspace
 
 CHARACTERS_A_TOKEN: Final = 4.0
@@ -131,7 +131,7 @@ class _Estimator(CallAsker):
     share: float = 1.0
     """Of the rows at hand, those that are expected to be there."""
 
-    def run(self, ask: AskCall) -> None:
+    def run(self, ask: AskCall, came: str | None = None) -> None:
         """Count what a call would ask."""
         if ask.call.group is not None:
             self._group(ask)
@@ -321,7 +321,7 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
         estimator = _Estimator(
             workspace.con,
             answers,
-            no_rows,
+            asks_nothing,
             Spent(RunLimits(price=options.limits.price)),
             options.passes,
             model_of,

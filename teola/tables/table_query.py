@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from sqlglot import exp
 
@@ -13,6 +13,7 @@ from teola.tables.plan_runs import RunOptions, run_plan
 from teola.tables.plan_steps import TablePlan
 from teola.tables.planner import chosen_passes, plan_text, plan_tree
 from teola.tables.run_limits import RunLimits, Spent
+from teola.tables.running_query import RunningQuery, begin_query
 from teola.tables.workspace import MEMORY, Workspace
 
 if TYPE_CHECKING:
@@ -47,7 +48,34 @@ class TableQuery:
             plan = self.plan(workspace, given.get("passes"))
             return explain(workspace, plan, _options(given))
 
-    def run(self, *, check: bool = True, cancel: Spent | None = None, **options: Any) -> Done:
+    @overload
+    def run(
+        self,
+        *,
+        check: bool = ...,
+        cancel: Spent | None = ...,
+        wait: Literal[True] = ...,
+        **options: Any,
+    ) -> Done: ...
+
+    @overload
+    def run(
+        self,
+        *,
+        wait: Literal[False],
+        check: bool = ...,
+        cancel: Spent | None = ...,
+        **options: Any,
+    ) -> RunningQuery: ...
+
+    def run(
+        self,
+        *,
+        check: bool = True,
+        cancel: Spent | None = None,
+        wait: bool = True,
+        **options: Any,
+    ) -> Done | RunningQuery:
         """Run it.
 
         llm: a server's URL or several, a model's folder, or an EngineConfig; or runtime: one that
@@ -56,7 +84,9 @@ class TableQuery:
         max_errors, retry_failed, most_calls, most_tokens, most_cost with price, deadline_s: see
         `RunLimits`. passes: the rewrites that may be made. memory: of DuckDB, such as "256MB".
         priority: "rows", or "interactive". tenant: whose it is. check: raise QueryFailed,
-        QueryCancelled or DeadlineExceeded where it ends so (its `result` has what there is).
+        QueryCancelled or DeadlineExceeded where it ends so (its `result` has what there is). wait:
+        until it has ended; else it runs in a thread, and `reader` of what is returned gives its
+        rows as they come.
         Raises InputError, before anything is asked, for what is wrong with the query.
         """
         given = {**self._defaults, **options}
@@ -64,7 +94,10 @@ class TableQuery:
         made = _options(given)
         workspace = Workspace(self._tables, memory=memory)
         try:
-            done = run_plan(workspace, self.plan(workspace, given.get("passes")), made, cancel)
+            plan = self.plan(workspace, given.get("passes"))
+            if not wait:
+                return begin_query(workspace, plan, made, cancel, check)
+            done = run_plan(workspace, plan, made, cancel)
         except BaseException:
             workspace.close()
             raise
@@ -86,5 +119,5 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
 
         known = [*RunOptions.__dataclass_fields__, *OF_LIMITS, "price", "deadline_s", "memory"]
         wrong = next((name for name in rest if name not in known), str(error))
-        hidden = ("limits", "ask_rows", "search")
+        hidden = ("limits", "ask_rows", "search", "spool")
         raise UnknownName("option", wrong, [one for one in known if one not in hidden]) from None

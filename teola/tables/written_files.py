@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,15 +38,57 @@ def checked_out(path: str | Path) -> Path:
     return found
 
 
+class PartFolder:
+    """Files with the rows of a result as they come, each of them whole: `001.csv` and so on, in a
+    folder beside the result's file. It goes when the result is there."""
+
+    def __init__(self, path: Path) -> None:
+        self._format = FORMATS[path.suffix.lower()]
+        self._suffix, self._path = path.suffix, path
+        self.folder = part_of(path).with_suffix(".rows")
+        self._count = 0
+
+    def write(self, con: duckdb.DuckDBPyConnection, sql: str) -> None:
+        """Take rows. Raises InputError where the disk takes no more."""
+        import duckdb
+
+        self.folder.mkdir(exist_ok=True)
+        made = self.folder / f"{self._count + 1:03d}{self._suffix}"
+        hidden = made.with_name(f".{made.name}")
+        try:
+            (row,) = con.execute(
+                f"COPY ({sql}) TO {literal(str(hidden))} ({self._format})"
+            ).fetchall()
+        except duckdb.IOException as error:
+            raise InputError(f"{self._path} cannot be written: {said(error)}") from None
+        if not row[0]:
+            hidden.unlink(missing_ok=True)
+            return
+        hidden.replace(made)
+        self._count += 1
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def part_of(path: Path) -> Path:
+    """What stands for a file until it is whole."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 def write_result(con: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
     """Write a query's rows; how many. Raises InputError where the disk takes no more, and leaves
     no file then."""
     import duckdb
 
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    for old in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+    part = part_of(path)
+    for old in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
         if time.time() - old.stat().st_mtime > OLD_S:
-            old.unlink(missing_ok=True)
+            if old.is_dir():
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                old.unlink(missing_ok=True)
     try:
         try:
             (row,) = con.execute(
