@@ -301,3 +301,16 @@ def test_instances_that_are_slower_are_one_engine() -> None:
         sim.submit(plan(*call("m")), {"question": Tokens(10 + k % 9)}, at=0.2 * k, app="a")
     sim.run()
     assert 0.019 < learned(learner).seconds(1) < 0.041
+
+
+def test_an_instance_adds_up_the_same_in_one_stretch_and_in_many() -> None:
+    """Where three calls decode, with a context of 50 tokens, from the second second on."""
+    whole, parts = _Instance(), _Instance()
+    for instance, times in ((whole, [9.0]), (parts, [2.0, 2.5, 4.0, 9.0])):
+        instance.advance(1.0)
+        instance.decoding, instance.context, instance.ages = 3, 50.0, 6.0
+        for now in times:
+            instance.advance(now)
+    assert parts.ages == whole.ages == 6.0 + 3 * 8.0
+    assert (parts.sums.sequences, parts.sums.context) == (24.0, 400.0)
+    assert parts.sums.ages == whole.sums.ages == 6.0 * 8.0 + 3 * 8.0**2 / 2

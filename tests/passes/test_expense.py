@@ -9,7 +9,7 @@ import pytest
 from teola import Agent, App, Condition, Each, Generate, Loop
 from teola.habit import Habit
 from teola.passes.estimate import planned_tokens
-from teola.passes.expense import expenses
+from teola.passes.expense import Expense, expenses
 from teola.price import Price
 from teola.profile import Profile, paper
 from teola.tools import tool
@@ -114,3 +114,10 @@ def test_loops_and_agents_have_a_turn_at_least_and_all_that_they_may_at_most() -
         assert 1 <= usual.calls <= 5
         assert high.calls == 5
         assert expenses(graph, profile(), lambda engine: None).expected.cost is None
+
+
+def test_an_expense_is_told_in_whole_tokens_and_an_unknown_price_as_none() -> None:
+    told = {"prompt_tokens": 10, "cached_tokens": 4, "completion_tokens": 3, "calls": 1.67}
+    spent = Expense(10.4, 3.6, 2.5 + 0.1, 5 / 3, 2 / 3)
+    assert spent.to_json() == {**told, "cost": 0.6666666667}
+    assert replace(spent, cost=None).to_json() == {**told, "cost": None}

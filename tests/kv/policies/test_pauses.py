@@ -50,3 +50,14 @@ def test_as_long_as_nothing_is_known_it_comes_back_after_as_long_again() -> None
     for away_s in (0.0, 1.0, 9.0):
         assert pauses.worth(("new", -1), away_s) == 1.0 / (1.0 + away_s)
     assert pauses.worth(("new", -1), -1.0) == 1.0
+
+
+def test_a_query_that_is_away_exactly_as_long_as_the_window_still_comes_back() -> None:
+    pauses = Pauses(100.0, 1e9)
+    for query in range(20):
+        pauses.access(query, "c", 0.0)
+    pauses.fit(100.0)
+    for query in range(20):
+        pauses.access(query, "c", 100.0)
+    pauses.fit(100.0)
+    assert pauses.worth(("c", -1), 0.0) > 0
