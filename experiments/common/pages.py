@@ -36,6 +36,7 @@ ORDER: Final = (
     "edge",
     "retrieval",
     "indexing",
+    "tables",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 HEAD: Final = """# Benchmarks

@@ -1,0 +1,1 @@
+"""The paper's evaluation of language models over tables, simulated. See README.md here."""

@@ -1,0 +1,288 @@
+"""How the report is shown: beside the paper's figures, with what is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from experiments.common import pages, plots
+from experiments.common.command import Report
+from experiments.tables import paper
+
+HEAD: Final = (
+    *("query", "data", "FIFO / none", "paper", "PSM / FIFO", "paper", "all / none", "paper"),
+    *("groups / none", "ours / none"),
+)
+HIT_HEAD: Final = ("query", "data", "FIFO", "PSM", "points")
+GOAL_HEAD: Final = ("goal", "wanted", "seen", "")
+ABLATION_HEAD: Final = ("ablation", "data", "case", "rows", "calls", "seconds", "ratio", "paper")
+OVERHEAD_HEAD: Final = ("query", "data", "SQL, %", "planning, %")
+MET, MISSED = "met", "missed"
+SLOWER: Final = 1.01
+BEST_ORDER: Final = 1.01
+
+
+def _cells(report: Report) -> dict[tuple[str, str], dict[str, Report]]:
+    found: dict[tuple[str, str], dict[str, Report]] = {}
+    for row in report["rows"]:
+        found.setdefault((row["query"], row["data"]), {})[row["system"]] = row
+    return found
+
+
+def factors(systems: dict[str, Report]) -> dict[str, float]:
+    """How many times as fast, of one query on one data set."""
+    seconds = {name: row["seconds"] for name, row in systems.items()}
+    return {
+        "fifo": seconds["no_cache"] / seconds["fifo"],
+        "psm": seconds["fifo"] / seconds["psm"],
+        "all": seconds["no_cache"] / seconds["psm_dedup_sql"],
+        "ours": seconds["no_cache"] / seconds["ours"],
+        "groups": seconds["no_cache"] / seconds["groups"],
+    }
+
+
+def lines(report: Report) -> list[list[str]]:
+    """The factors beside the paper's."""
+    found = []
+    for cell, systems in _cells(report).items():
+        ours, theirs = factors(systems), paper.FACTORS[cell]
+        found.append(
+            [
+                *cell,
+                f"{ours['fifo']:.2f}",
+                f"{theirs.fifo:.1f}",
+                f"{ours['psm']:.2f}",
+                "" if theirs.psm is None else f"{theirs.psm:.1f}",
+                f"{ours['all']:.2f}",
+                f"{theirs.all:.1f}",
+                f"{ours['groups']:.2f}",
+                f"{ours['ours']:.2f}",
+            ]
+        )
+    return found
+
+
+def hit_lines(report: Report) -> list[list[str]]:
+    """What of the prompts is found."""
+    found = []
+    for cell, systems in _cells(report).items():
+        fifo, psm = systems["fifo"]["hit_share"], systems["psm"]["hit_share"]
+        found.append([*cell, f"{fifo:.3f}", f"{psm:.3f}", f"{100 * (psm - fifo):+.1f}"])
+    return found
+
+
+def ablation_lines(report: Report) -> list[list[str]]:
+    """The ablations but for the hit shares, which have a table of their own."""
+    return [
+        [
+            row["name"],
+            row["data"],
+            row["case"],
+            f"{row['rows']:,}",
+            f"{row['calls']:,}",
+            f"{row['seconds']:,.1f}",
+            f"{row['ratio']:.2f}",
+            _theirs(row),
+        ]
+        for row in report["ablations"]
+        if row["name"] != "hit_share"
+    ]
+
+
+def _theirs(row: Report) -> str:
+    """The paper's ratio; "": it has none."""
+    if row["name"] == "dedup":
+        return f"{paper.DEDUP[row['data'], tuple(row['case'].split(', '))]:.1f}"
+    if row["name"] == "filter_first":
+        least, factor = paper.FILTER_FIRST[row["data"]]
+        return f"{factor:.1f}" if row["case"] == _cheap_first(least) else ""
+    if row["name"] == "column_order" and "(chosen)" in row["case"]:
+        return f"{paper.COLUMN_ORDER[row['data']]:.1f}"
+    return ""
+
+
+def _cheap_first(share: float) -> str:
+    return f"{share:g}, cheap first"
+
+
+def overhead_lines(report: Report) -> list[list[str]]:
+    """What of a query's time is not the model's."""
+    return [
+        [
+            row["query"],
+            row["data"],
+            f"{100 * row['sql_share']:.2f}",
+            f"{100 * row['plan_share']:.2f}",
+        ]
+        for row in report["overheads"]
+    ]
+
+
+# --- goals ------------------------------------------------------------------------------------
+
+
+def goals(report: Report) -> list[list[str]]:
+    """What is wanted, what was seen, and whether it is met."""
+    return [*_of_rows(report), *_of_ablations(report), *_of_overheads(report)]
+
+
+def _goal(goal: str, wanted: str, seen: str, met: bool) -> list[str]:
+    return [goal, wanted, seen, MET if met else MISSED]
+
+
+def _of_rows(report: Report) -> list[list[str]]:
+    found = []
+    for cell, systems in _cells(report).items():
+        where, ours, theirs = " on ".join(cell), factors(systems), paper.FACTORS[cell]
+        for name, told in (("fifo", "FIFO / none"), ("psm", "PSM / FIFO"), ("all", "all / none")):
+            wanted = getattr(theirs, name)
+            if wanted is not None:
+                met = abs(ours[name] / wanted - 1) <= paper.NEAR
+                goal = f"{wanted:.1f} within {100 * paper.NEAR:.0f} %"
+                found.append(_goal(f"{told}, {where}", goal, f"{ours[name]:.2f}", met))
+        met = ours["ours"] >= theirs.all
+        wanted = f"{theirs.all:.1f} at least"
+        found.append(_goal(f"ours / none, {where}", wanted, f"{ours['ours']:.2f}", met))
+        for name, told in (("psm_dedup_sql", "all"), ("groups", "groups")):
+            slower = systems["ours"]["seconds"] / systems[name]["seconds"]
+            seen = f"{100 * (slower - 1):+.1f} %"
+            goal = f"ours against {told}, {where}"
+            found.append(_goal(goal, "+1 % at most", seen, slower <= SLOWER))
+        low, high = paper.HIT_POINTS
+        points = systems["psm"]["hit_share"] - systems["fifo"]["hit_share"]
+        wanted = f"{100 * low:.0f} to {100 * high:.0f} points"
+        met = low <= points <= high
+        found.append(_goal(f"hits of PSM less FIFO, {where}", wanted, f"{100 * points:.1f}", met))
+    return found
+
+
+def _of_ablations(report: Report) -> list[list[str]]:
+    found = []
+    rows = report["ablations"]
+    for data in paper.COLUMNS:
+        orders = [row for row in rows if row["name"] == "column_order" and row["data"] == data]
+        chosen = next((row for row in orders if "(chosen)" in row["case"]), None)
+        if chosen is not None:
+            worse = chosen["seconds"] / min(row["seconds"] for row in orders)
+            seen = f"{100 * (worse - 1):.1f} %"
+            goal = f"chosen order against the fastest, {data}"
+            found.append(_goal(goal, "1 % at most", seen, worse <= BEST_ORDER))
+    for row in rows:
+        if row["name"] == "dedup":
+            wanted = float(_theirs(row))
+            met = abs(row["ratio"] / wanted - 1) <= paper.DEDUP_NEAR
+            goal = f"dedup of {row['case']}, {row['rows']:,} rows"
+            near = f"{wanted:.1f} within {100 * paper.DEDUP_NEAR:.0f} %"
+            found.append(_goal(goal, near, f"{row['ratio']:.2f}", met))
+        elif row["name"] == "filter_first" and _theirs(row):
+            wanted = float(_theirs(row))
+            met = abs(row["ratio"] / wanted - 1) <= paper.FILTER_NEAR
+            near = f"{wanted:.1f} within {100 * paper.FILTER_NEAR:.0f} %"
+            goal = f"cheap filter first, {row['data']}"
+            found.append(_goal(goal, near, f"{row['ratio']:.2f}", met))
+        elif row["name"] == "batches":
+            wanted_calls = 9 if row["case"].startswith("[1,1,1]") else 3
+            met = row["calls"] == wanted_calls
+            found.append(
+                _goal(f"computed of {row['case']}", str(wanted_calls), str(row["calls"]), met)
+            )
+    return found
+
+
+def _of_overheads(report: Report) -> list[list[str]]:
+    return [
+        _goal(
+            f"SQL's share, {row['query']} on {row['data']}",
+            f"{100 * paper.SQL_SHARE:.1f} % at most",
+            f"{100 * row['sql_share']:.2f} %",
+            row["sql_share"] <= paper.SQL_SHARE,
+        )
+        for row in report["overheads"]
+    ]
+
+
+def fitted(report: Report) -> str:
+    """The one parameter, in a sentence."""
+    told = ", ".join(
+        f"{one['query']} on {one['data']} {one['output_tokens']}" for one in report["fitted"]
+    )
+    how = "given" if any(one["given"] for one in report["fitted"]) else "fitted to FIFO / none"
+    return f"Tokens of an answer, {how}: {told}."
+
+
+# --- where it is shown --------------------------------------------------------------------------
+
+
+def _tables(report: Report) -> list[tuple[str, Sequence[str], list[list[str]], int]]:
+    found: list[tuple[str, Sequence[str], list[list[str]], int]] = [
+        ("Times as fast", HEAD, lines(report), 2),
+        ("Share of the prompts' tokens that is found", HIT_HEAD, hit_lines(report), 2),
+        ("Ablations", ABLATION_HEAD, ablation_lines(report), 2),
+        ("Beside the model", OVERHEAD_HEAD, overhead_lines(report), 2),
+    ]
+    return [one for one in found if one[2]]
+
+
+def counted(report: Report) -> str:
+    """How many goals are met."""
+    all_ = goals(report)
+    return f"{sum(one[-1] == MET for one in all_)} of {len(all_)} goals are met."
+
+
+def show(report: Report, console: Console) -> None:
+    """All tables, and the goals that are missed."""
+    for title, head, body, left in _tables(report):
+        console.print(pages.terminal(title, head, body, left=left))
+    missed = [one[:-1] for one in goals(report) if one[-1] == MISSED]
+    if missed:
+        console.print(pages.terminal("Missed", GOAL_HEAD[:-1], missed, left=2))
+    console.print(fitted(report))
+    console.print(counted(report))
+
+
+def plot(report: Report, path: Path) -> None:
+    """Seconds of each query under each system, of those without a cache."""
+    pyplot = plots.pyplot("tables")
+    cells = _cells(report)
+    figure, axis = pyplot.subplots(figsize=(9.0, 3.4))
+    systems = list(dict.fromkeys(row["system"] for row in report["rows"]))
+    for at, system in enumerate(systems):
+        heights = [one[system]["seconds"] / one["no_cache"]["seconds"] for one in cells.values()]
+        places = [k + at * 0.16 for k in range(len(cells))]
+        colour = "#1b6e5a" if system == "ours" else plots.SHADES[at]
+        axis.bar(places, heights, width=0.15, label=system, color=colour)
+    middle = 0.16 * (len(systems) - 1) / 2
+    axis.set_xticks(
+        [k + middle for k in range(len(cells))], [f"{name}\n{data}" for name, data in cells]
+    )
+    axis.set_ylabel("time, of that without a cache")
+    axis.legend(frameon=False, fontsize=7, ncols=5)
+    plots.save(figure, path)
+
+
+def section(report: Report, picture: Path) -> str:
+    """The section of docs/benchmarks.md."""
+    about: dict[str, Any] = report["about"]
+    missed = [one[:-1] for one in goals(report) if one[-1] == MISSED]
+    parts = [
+        "## Queries over tables",
+        pages.prose(
+            f"{pages.called('tables', about)} runs the paper's queries over generated tables, with",
+            "the planner as it is and a simulated model (Llama 2 7B on an L4). FIFO: prefixes are",
+            "kept, rows and fields as they are. PSM: the paper's order of fields, and rows sorted.",
+            "All: also dedup, and conditions without calls first. Groups: as all, with an order of",
+            "fields for each group of rows, as the paper has it later. Ours: the planner with all",
+            "its passes, and calls that say what may be answered.",
+            fitted(report),
+        ),
+        f"![Time by query and system]({picture.as_posix()})",
+        *(pages.table(head, body) for _, head, body, _ in _tables(report)),
+        counted(report),
+    ]
+    if missed:
+        parts += ["Missed:", pages.table(GOAL_HEAD[:-1], missed)]
+    parts.append(pages.foot("tables", about["machine"], "the model's times are simulated"))
+    return "\n\n".join(parts)
