@@ -121,6 +121,8 @@ def lost(run: Run) -> int:
     if run.case.kind == "urgent":
         could = plans.met_by_deadlines(run.case, run.seed)
         return sum(one.tag in could and not one.ok for one in run.ended)
+    if run.case.kind == "mix":
+        return max(0, len(plans.met_in_turn(run.case, run.seed)) - sum(one.ok for one in run.ended))
     return sum(not one.ok for one in run.ended)
 
 
@@ -132,6 +134,10 @@ def needed(run: Run) -> int:
     if run.case.kind == "map":
         tags = {one.tag for one in run.called}
         return len(tags)
+    if run.case.kind == "mix":
+        ok = {one.tag for one in run.ended if one.ok}
+        asked = plans.queries(run.case, run.seed, len(run.ended))
+        return sum(len(query.calls) for query in asked if query.tag in ok)
     return len({one.tag for one in run.ended if one.ok})
 
 
@@ -223,6 +229,15 @@ def urgent(runs: Sequence[Run]) -> dict[str, float | None]:
         for one in run.ended
     )
     return {"could_be_met": sum(map(len, could)), "met": met}
+
+
+def mix(runs: Sequence[Run]) -> dict[str, float | None]:
+    """Queries answered in time, of all that came, a second while they came; of those, how many are
+    where the first that came goes first, simulated with the true times."""
+    seconds = sum(max(one.due for one in run.ended) for run in runs)
+    in_turn = sum(len(plans.met_in_turn(run.case, run.seed)) for run in runs)
+    ok = sum(one.ok and one.right for run in runs for one in run.ended)
+    return {"goodput": rounded(ok / seconds), "in_turn": rounded(in_turn / seconds)}
 
 
 def quantile(values: Sequence[float], part: float) -> float | None:

@@ -51,6 +51,14 @@ def _line(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def _added(about: dict[str, Any]) -> list[str]:
+    """Which cases were run at another time, and how busy the machine was then."""
+    if not (added := about.get("added")):
+        return []
+    told = ", ".join(f"`{case}` {load:g}" for case, load in added.items())
+    return [f"Run at other times, with a load of the machine of: {told}."]
+
+
 def _goals(report: Report) -> list[list[str]]:
     return [[goal.text, goal.seen, "yes" if goal.held else "no"] for goal in goals(report)]
 
@@ -102,6 +110,7 @@ def section(report: Report, picture: Path) -> str:
             pages.table(HEAD, _lines(report)),
             "What was to be reached:",
             pages.table(GOALS, _goals(report)),
+            *_added(about),
             pages.foot("edge", about["machine"]),
         ]
     )

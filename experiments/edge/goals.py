@@ -48,6 +48,9 @@ def goals(report: dict[str, Any]) -> list[Goal]:
     for policy, told in more.get("map_beside_chat", {}).items():
         if policy.startswith("teola/"):
             found += _map(policy.removeprefix("teola/"), told)
+    for case in ("overload_1_2x", "overload_2x"):
+        if told := more.get(case):
+            found += _overload(case, told)
     found += [
         Goal(
             "equal questions: calls",
@@ -61,13 +64,15 @@ def goals(report: dict[str, Any]) -> list[Goal]:
 
 
 def _lost(ours: list[dict[str, Any]]) -> Goal:
+    ours = [row for row in ours if row["policy"] != "fifo"]
     queries, lost, wrong = (sum(row[key] for row in ours) for key in ("queries", "lost", "wrong"))
     seen = f"{lost} and {wrong} of {queries:,}"
     return Goal("queries lost and answers wrong: none", seen, not lost + wrong)
 
 
 def _calls(ours: list[dict[str, Any]]) -> Goal:
-    counted = [row for row in ours if row["calls_needed"] and row["case"] != "equal"]
+    aside = ("equal", "overload_1_2x", "overload_2x")  # calls of what is late are lost there
+    counted = [row for row in ours if row["calls_needed"] and row["case"] not in aside]
     worst = max(counted, key=lambda row: row["calls"] / row["calls_needed"], default=None)
     if worst is None:
         return Goal(f"calls: at most {CALLS:g} times those needed", "", True)
@@ -120,6 +125,15 @@ def _map(policy: str, told: dict[str, Any]) -> list[Goal]:
         ),
         Goal(f"map beside a chat ({policy}): at most 10 % longer", f"{rows:.2f}", rows <= MAP),
     ]
+
+
+def _overload(case: str, told: dict[str, Any]) -> list[Goal]:
+    ours, others = told.get("teola/least_loaded"), told.get("teola/fifo")
+    if ours is None or others is None:
+        return []
+    text = f"`{case}`: as many answered in time a second as by `fifo`"
+    seen = f"{ours['goodput']:.2f}, {others['goodput']:.2f}"
+    return [Goal(text, seen, ours["goodput"] >= others["goodput"])]
 
 
 def _peers(rows: list[dict[str, Any]]) -> list[Goal]:

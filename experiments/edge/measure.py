@@ -83,6 +83,8 @@ def _lanes(case: Case, system: str) -> list[Lane]:
         return [Lane(system, policy) for policy in STRAGGLER]
     if case.kind == "map":
         return [Lane(system, DEFAULT), Lane(system, "one_app")]
+    if case.kind == "mix":
+        return [Lane(system, DEFAULT), Lane(system, "fifo")]
     return [Lane(system, DEFAULT)]
 
 
@@ -125,7 +127,7 @@ def _case(
         progress.advance(task)
         return found
     for seed in seeds:
-        for together in _rounds(lanes):
+        for together in [lanes] if case.kind == "mix" else _rounds(lanes):
             found |= _at_once(processes, case, [(lane, seed) for lane in together])
         progress.advance(task)
     return found
@@ -211,6 +213,8 @@ def _more(case: Case, lanes: Sequence[Lane], runs: Runs) -> dict[str, Any]:
             told = counting.map_and_chat(mine)
         elif case.kind == "urgent":
             told = counting.urgent(mine)
+        elif case.kind == "mix":
+            told = counting.mix(mine)
         elif case.requests or case.tokens:
             told = {"refused": counting.rounded(counting.refused_share(mine))}
         failed: dict[str, int] = {}

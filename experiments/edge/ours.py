@@ -20,6 +20,8 @@ from teola import App, Each, EngineConfig, Generate, Runtime, component
 MOST_TOKENS = 100
 ONE_APP = "one_app"
 """In place of a policy: the map and the chat are one application."""
+IN_TURN = "fifo"
+"""In place of a routing policy: this order of the queue, which heeds no deadline and no length."""
 
 
 @component(outputs="items", pure=True)
@@ -86,7 +88,12 @@ async def teola(case: Case, given: dict[str, Any]) -> AsyncIterator[Teola]:
         {"url": one["url"], "api_key": one["key"], "model": one["model"]}
         for one in given["servers"]
     ]
-    more: dict[str, Any] = {} if one_app else {"routing": given["policy"]}
+    policy = given["policy"]
+    more: dict[str, Any] = {}
+    if policy == IN_TURN:
+        more["batching"] = policy
+    elif not one_app:
+        more["routing"] = policy
     if case.prices:
         for entry, price in zip(pool, case.prices, strict=True):
             entry["price"] = {"prompt": price, "answer": price}

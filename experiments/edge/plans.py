@@ -17,6 +17,17 @@ FIRST: Final = 0.5
 """The part of it until the first token."""
 WORDS: Final = ("lamp", "river", "stone", "seven", "north", "cloud", "amber", "field")
 PIECES: Final = 5
+SLOW: Final = "slow"
+"""Stands in the tag of a question whose answer takes `SLOW_FACTOR` times as long."""
+SLOW_FACTOR: Final = 10
+MIX_ROWS: Final = 20
+MIX_S: Final = 30.0
+MIX_DEADLINE_S: Final = 12.0
+"""A tenth of what queries have by default, so that a tenth of the time shows what comes of it."""
+MIX_AT_ONCE: Final = 4
+MIX_RATE: Final = MIX_AT_ONCE / (CALL_S * (1 + SLOW_FACTOR + MIX_ROWS) / 3)
+"""Queries a second that use a server up."""
+MIX_FIRST: Final = round(MIX_DEADLINE_S * MIX_RATE)
 LONG: Final = "This sentence only fills the prompt of a question. " * 28
 """About 350 tokens."""
 
@@ -28,8 +39,9 @@ class Case:
     each. bad: the server that misbehaves, from `bad_s` on. at_once: calls that a server takes,
     others are refused (`queues`: wait). requests, tokens: that it takes in any minute. long:
     prompts are. side_by_side: its seeds run at the same time, since it mostly waits. kind: what is
-    asked: single `questions`, `urgent` ones among patient ones, a `map` beside a chat, or `equal`
-    ones. prices: of a million tokens, by server, where they differ.
+    asked: single `questions`, `urgent` ones among patient ones, a `map` beside a chat, `equal`
+    ones, or a `mix` of questions, long answers and maps. prices: of a million tokens, by server,
+    where they differ.
     """
 
     name: str
@@ -169,6 +181,25 @@ CASES: Final[Mapping[str, Case]] = {
             deadline_s=60.0,
             kind="equal",
         ),
+        *(
+            Case(
+                name,
+                "one server answers four calls at once and lets others wait; questions, answers "
+                "that take ten times as long and maps of 20 rows in equal numbers, "
+                f"{load:g} times as many as it can answer, each with 12 s to live; at the "
+                "beginning there are so many that they all need those 12 s",
+                servers=1,
+                queries=MIX_FIRST + round(MIX_S * load * MIX_RATE),
+                first=MIX_FIRST,
+                rate=load * MIX_RATE,
+                deadline_s=MIX_DEADLINE_S,
+                at_once=MIX_AT_ONCE,
+                queues=True,
+                kind="mix",
+                max_sequences=MIX_AT_ONCE,
+            )
+            for name, load in (("overload_1_2x", 1.2), ("overload_2x", 2.0))
+        ),
     )
 }
 QUICK: Final = ("limit_3", "one_refuses", "one_hangs", "one_20x_slow", "all_down_10s")
@@ -182,12 +213,18 @@ EQUAL_ROWS: Final = 20
 @dataclass(frozen=True, slots=True)
 class Query:
     """One question. at: when it is asked, seconds after the beginning. tag: its number, which the
-    answer is computed from."""
+    answer is computed from. rows: of a map; 0: it is one question."""
 
     at: float
     tag: str
     question: str
     deadline_s: float
+    rows: int = 0
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The tags of its questions."""
+        return tuple(f"{self.tag}/{k}" for k in range(self.rows)) if self.rows else (self.tag,)
 
 
 def queries(case: Case, seed: int, count: int | None = None) -> list[Query]:
@@ -200,9 +237,17 @@ def queries(case: Case, seed: int, count: int | None = None) -> list[Query]:
         deadline_s = case.deadline_s
         if case.kind == "urgent" and k >= case.first and chance.random() < 0.3:
             deadline_s = chance.uniform(1.5, 4.0)
-        tag = f"{seed}/{k}"
-        found.append(Query(at, tag, question(tag, long=case.long), deadline_s))
+        tag, rows = f"{seed}/{k}", 0
+        if case.kind == "mix":
+            slow, rows = chance.choice((("", 0), (f"/{SLOW}", 0), ("", MIX_ROWS)))
+            tag += slow
+        found.append(Query(at, tag, question(tag, long=case.long), deadline_s, rows))
     return found
+
+
+def call_s(case: Case, tag: str) -> float:
+    """How long the answer to this question takes."""
+    return case.call_s * (SLOW_FACTOR if tag.endswith(SLOW) else 1)
 
 
 def question(tag: str, *, long: bool = False) -> str:
@@ -215,6 +260,24 @@ def answer(tag: str) -> tuple[str, ...]:
     digest = hashlib.sha256(tag.encode()).digest()
     words = [WORDS[byte % len(WORDS)] for byte in digest[: PIECES - 1]] + [digest[:4].hex()]
     return tuple(word if k == 0 else f" {word}" for k, word in enumerate(words))
+
+
+def met_in_turn(case: Case, seed: int) -> set[str]:
+    """The queries that are answered in time if the one that came first always goes first, and what
+    cannot be in time any more is dropped: what nobody should be worse than."""
+    free = [0.0] * (case.at_once or 1)
+    met = set()
+    for query in sorted(queries(case, seed), key=lambda query: query.at):
+        ends = 0.0
+        for tag in query.calls:
+            first = min(range(len(free)), key=free.__getitem__)
+            ends = max(free[first], query.at) + call_s(case, tag)
+            if ends > query.at + query.deadline_s:
+                break
+            free[first] = ends
+        else:
+            met.add(query.tag)
+    return met
 
 
 def met_by_deadlines(case: Case, seed: int) -> set[str]:

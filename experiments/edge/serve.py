@@ -27,6 +27,7 @@ from experiments.common.scripted.server import (
     Scripted,
     Seen,
 )
+from experiments.edge import plans
 from experiments.edge.plans import CASES, FIRST, PIECES, Case, answer
 
 SLOWER: Final = 20
@@ -87,7 +88,7 @@ class Behaves:
             return Reply()
         if (fault := await self._fault(seen, tag)) is not None:
             return fault
-        call_s = self.case.call_s
+        call_s = plans.call_s(self.case, tag)
         if self.case.name == "one_20x_slow" and self.bad:
             call_s *= SLOWER
         each_s = call_s * (1 - FIRST) / (PIECES - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,9 +97,38 @@ def test_the_earliest_deadline_first_meets_what_can_be_met() -> None:
         assert tagged(asked[0].question) == asked[0].tag
 
 
+@pytest.mark.parametrize("name", ["overload_1_2x", "overload_2x"])
+def test_more_comes_than_can_be_answered(name: str) -> None:
+    case = CASES[name]
+    for seed in range(3):
+        asked = plans.queries(case, seed)
+        assert {query.rows for query in asked} == {0, plans.MIX_ROWS}
+        seconds = [sum(plans.call_s(case, tag) for tag in query.calls) for query in asked]
+        last = max(query.at for query in asked)
+        offered = sum(seconds) / plans.MIX_AT_ONCE
+        assert offered > last + case.deadline_s, "some will be late, whoever goes first"
+        assert 0.3 < len(plans.met_in_turn(case, seed)) / len(asked) < 0.9
+
+
+def test_in_turn_a_late_one_is_dropped_for_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once, of a second each: three of the four calls of a map are late, which costs no
+    more than the two that had begun."""
+    given = [
+        plans.Query(0.0, "map", "", 1.5, rows=4),
+        plans.Query(0.0, "late", "", 1.5),
+        plans.Query(0.0, "patient", "", 9.0),
+    ]
+    monkeypatch.setattr(plans, "queries", lambda case, seed: given)
+    case = replace(CASES["overload_2x"], at_once=2, call_s=1.0)
+    assert plans.met_in_turn(case, 0) == {"patient"}
+    run = Run(case, 0, (ended("late", 1.0), ended("patient", 1.0, text="no")), ())
+    assert counting.mix([replace(run, ended=(replace(run.ended[0], due=0.5),))])["goodput"] == 2.0
+
+
 def test_the_kept_report_is_whole() -> None:
     report = json.loads((HERE / "report.json").read_text())
-    names = QUICK if report["about"]["quick"] else tuple(CASES)
+    about = report["about"]
+    names = (*(QUICK if about["quick"] else tuple(CASES)), *about.get("added", {}))
     assert tuple(dict.fromkeys(row["case"] for row in report["rows"])) == names
     for row in report["rows"]:
         assert list(row) == list(KEYS)
