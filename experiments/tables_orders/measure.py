@@ -17,10 +17,10 @@ import duckdb
 import pyarrow as pa
 
 from experiments.tables_orders.generated import TABLES
-from teola.tables.beginnings import POSITIONS
 from teola.tables.duckdb_schema import quoted
 from teola.tables.orders import ColumnOrder, Orders, by_score, rows_sql
 from teola.tables.prompt_text import canonical
+from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.sources import source_of
 
 BLOCK: Final = 64

@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.beginnings import POSITIONS
 from teola.tables.call_stage import CallStage
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
@@ -26,6 +25,7 @@ from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.question_run import AskProgress, AskRows, QuestionRun
 from teola.tables.result_stream import ResultStream
 from teola.tables.run_limits import LEAST_ERRORS, Spent
+from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.value_cutting import ModelWindow, cut_values
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from math import prod
 from typing import Any, Final
 
 from teola.tables.answer_table import AnswersInUse, AnswerTable
-from teola.tables.beginnings import POSITIONS
 from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
 from teola.tables.executor import Executor
@@ -23,6 +22,7 @@ from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, TablePl
 from teola.tables.question_run import AskRows
 from teola.tables.row_asking import CallAsker
 from teola.tables.run_limits import RunLimits, Spent
+from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.workspace import Workspace
 
 CHARACTERS_A_TOKEN: Final = 4.0

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from experiments.tables_orders.measure import measure
-from teola.tables.beginnings import POSITIONS, Beginnings
 from teola.tables.orders import ColumnOrder, Orders, by_score, rows_sql
 from teola.tables.plan_builder import PASSES
+from teola.tables.shared_beginnings import POSITIONS, Beginnings
 from tests.planted import catches, edited
 from tests.tables.oracle import FunctionAsker, connected, oracle_rows, planned_rows, same
 
