@@ -7,8 +7,8 @@
                     there; rows whose value repeats part by value, the others go on together
 
 They are compared by one estimate: the share of the prompts' characters that begin the prompt before
-as well, when rows are sorted by the order. It is counted over all rows (beginnings): repetition
-shrinks in a sample, and a sample would mislead.
+as well, when rows are sorted by the order. It is counted over all rows (shared_beginnings), for
+repetition shrinks in a sample, and a sample would mislead.
 """
 
 from __future__ import annotations
