@@ -29,7 +29,7 @@ from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
 from teola.tables.question_run import AskProgress, AskRows
 from teola.tables.report import report_of
-from teola.tables.retrieval import Retriever, Search, search_of
+from teola.tables.retrieval import Retriever, SearchTexts, search_of
 from teola.tables.row_asking import CallAsker, no_rows
 from teola.tables.run_limits import RunLimits, Spent, Stopped
 from teola.tables.workspace import Workspace
@@ -57,7 +57,7 @@ class RunOptions:
     progress: AskProgress | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
-    search: Search | None = None
+    search: SearchTexts | None = None
     """In place of a runtime's."""
 
 
