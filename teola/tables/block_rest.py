@@ -24,7 +24,7 @@ from teola.tables.block_parts import (
     windows_in,
 )
 from teola.tables.duckdb_schema import written
-from teola.tables.group_calls import list_groups
+from teola.tables.group_calls import GroupLists
 from teola.tables.guards import AnswerColumns, column
 from teola.tables.marks import calls_in, has_call
 from teola.tables.plan_builder import PlanBuilder
@@ -130,10 +130,12 @@ class Rest:
         made = any(self._makes_rows(one.node) for one in self.items)
         self.cutter.blocks.append(not (self.grouped or self.windowed or own or made))
         if self.grouped:
-            listed, tables = list_groups(self)
-            found = listed._grouped()
-            for one in tables:
-                self.cutter.drop(one)
+            lists = GroupLists(self.cutter, self.asked, self.table)
+            for one in self.windows:
+                lists.refuse(one)
+            found = self._mapped(lists.listed)._grouped()
+            for table in lists.tables:
+                self.cutter.drop(table)
             return found
         if self.windowed:
             return self._windowed()
@@ -146,11 +148,10 @@ class Rest:
     def _ask(self, node: exp.Expr) -> exp.Expr:
         """An expression over rows with its answers as columns."""
         found = self.asked.rewritten(node)
-        self.step()
+        self._step()
         return found
 
-    def step(self) -> None:
-        """Add the asks that were planned to the plan."""
+    def _step(self) -> None:
         for ask in self.asked.taken():
             self.cutter.step(ask)
 
@@ -189,8 +190,8 @@ class Rest:
                 units = self._units(root, keys)
                 return replaced(root, {id(u): self.asked.rewritten(u) for u in units})
 
-            parts = self.mapped(rewritten)
-            self.step()
+            parts = self._mapped(rewritten)
+            self._step()
             return parts._final(parts.items, group=asked, grouped=True)
         return self._over_groups(keys)
 
@@ -251,7 +252,7 @@ class Rest:
                 by[id(unit)] = column(names[text])
             return replaced(root, by)
 
-        parts = self.mapped(outside)
+        parts = self._mapped(outside)
         inside, asked = [], []
         for before, after in zip(self.having, parts.having, strict=True):
             if has_call(after):
@@ -259,7 +260,7 @@ class Rest:
             else:
                 units = self._units(before, keys)
                 inside.append(replaced(before, {id(u): nodes[names[written(u)]] for u in units}))
-        self.step()
+        self._step()
         inner = exp.Select(
             expressions=[exp.alias_(node.copy(), name) for name, node in nodes.items()]
             or [exp.Literal.number(1)],
@@ -285,8 +286,8 @@ class Rest:
             def rewritten(root: exp.Expr) -> exp.Expr:
                 return replaced(root, {id(u): self.asked.rewritten(u) for u in windows_in(root)})
 
-            parts = replace(replace(self, windows=[]).mapped(rewritten), windows=named)
-            self.step()
+            parts = replace(replace(self, windows=[])._mapped(rewritten), windows=named)
+            self._step()
             return parts._final(parts.items)
         names: dict[str, str] = {}
         nodes: dict[str, exp.Expr] = {}
@@ -301,7 +302,7 @@ class Rest:
                 by[id(unit)] = column(names[text])
             return self.asked.known_put_in(replaced(root, by))
 
-        parts = replace(self, windows=[]).mapped(outside)
+        parts = replace(self, windows=[])._mapped(outside)
         inside, asked = [], []
         for before, after in zip(self.qualify, parts.qualify, strict=True):
             if has_call(after):
@@ -310,7 +311,7 @@ class Rest:
                 inside.append(
                     replaced(before, {id(u): nodes[names[written(u)]] for u in windows_in(before)})
                 )
-        self.step()
+        self._step()
         inner = exp.Select(
             expressions=[
                 exp.Star(),
@@ -328,7 +329,7 @@ class Rest:
 
     # --- writing --------------------------------------------------------------------------
 
-    def mapped(self, change: Callable[[exp.Expr], exp.Expr]) -> Rest:
+    def _mapped(self, change: Callable[[exp.Expr], exp.Expr]) -> Rest:
         """The same with each expression but GROUP BY and named windows changed."""
         return replace(
             self,

@@ -14,6 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from teola.tables.condition_ranks import SAMPLE, ConditionRanks
+from teola.tables.group_asking import GroupAsking
 from teola.tables.plan_steps import (
     ROW,
     AskCall,
@@ -82,8 +83,13 @@ class Executor:
             return
         if isinstance(ask, Retrieve):
             self.asker.retrieve(ask)
+        elif ask.call.group is not None:
+            self._ask_groups(ask)
         else:
             self.asker.run(ask, came)
+
+    def _ask_groups(self, ask: AskCall) -> None:
+        GroupAsking(self.asker, ask).run()
 
     def _filter(self, step: Filter) -> None:
         if step.most is None:

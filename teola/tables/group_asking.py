@@ -19,11 +19,11 @@ from teola.tables.llm_call import TEXT as VARCHAR
 from teola.tables.llm_call import LlmCall
 from teola.tables.plan_steps import ROW, AskCall
 from teola.tables.prompt_text import canonical
+from teola.tables.row_asking import CallAsker, typed
 
 if TYPE_CHECKING:
     import duckdb
 
-    from teola.tables.row_asking import CallAsker
     from teola.tables.value_cutting import ModelWindow
 
 READ: Final = 1024
@@ -163,7 +163,8 @@ class GroupAsking:
             f"CREATE OR REPLACE TABLE teola_new ({ROW} BIGINT, teola_group BIGINT, {TEXT} VARCHAR)"
         )
         cursor = con.cursor()
-        at, batch = 0, list[tuple[int, str]]()
+        at = 0
+        batch: list[tuple[int, str]] = []
 
         def write() -> None:
             groups, texts = zip(*batch, strict=True)
@@ -224,8 +225,6 @@ class GroupAsking:
 
     def _join(self, done: str, leaf: LlmCall) -> None:
         """The table of groups gets the answers as columns."""
-        from teola.tables.row_asking import typed
-
         con, ask = self.asker.con, self.ask
         value = typed(f"d.{VALUE}", ask.call)
         ((unmatched,),) = con.execute(

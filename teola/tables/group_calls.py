@@ -12,105 +12,110 @@ are equal, so that the prompts are the same each time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from teola.tables.block_parts import replaced
 from teola.tables.duckdb_schema import written
-from teola.tables.guards import column
+from teola.tables.guards import AnswerColumns, column
 from teola.tables.marks import GROUP_ERROR, fields_of, is_group_call, order_of
 from teola.tables.places import refused
+from teola.tables.plan_builder import PlanBuilder
 from teola.tables.plan_steps import ROW, MakeTable
 from teola.tables.prompt_text import canonical, lines_of
 from teola.tables.scope import level
-
-if TYPE_CHECKING:
-    from teola.tables.block_rest import Rest
 
 TEXT, EMPTY = "teola_text", "teola_empty"
 """Columns of a table of texts: the lines of a row, and whether all of its fields are NULL."""
 
 
-def list_groups(rest: Rest) -> tuple[Rest, list[str]]:
-    """A block without LLM_AGG, and the tables of rows' texts that its calls read then.
+class GroupLists:
+    """Takes LLM_AGG out of the expressions of one block. table: the block's base."""
 
-    Raises InputError.
-    """
-    for one in rest.windows:
-        for node in level(one):
+    def __init__(self, cutter: PlanBuilder, asked: AnswerColumns, table: str) -> None:
+        self.cutter, self.asked, self.table = cutter, asked, table
+        self.tables: list[str] = []
+        """Tables of rows' texts, which the calls read."""
+        self._known: dict[str, exp.Expr] = {}
+
+    def refuse(self, window: exp.Expr) -> None:
+        """Raise InputError where a named window has an LLM_AGG."""
+        for node in level(window):
             if is_group_call(node):
                 raise refused(
                     "LLM_AGG stands in a named window",
                     node,
-                    rest.asked.calls.sql,
+                    self.asked.calls.sql,
                     "group the rows in a subquery and order by its column there",
                 )
-    known: dict[str, exp.Expr] = {}
-    tables: list[str] = []
 
-    def listed(root: exp.Expr) -> exp.Expr:
+    def listed(self, root: exp.Expr) -> exp.Expr:
+        """An expression with calls over lists in place of LLM_AGG. Raises InputError."""
         by: dict[int, exp.Expr] = {}
         for node in level(root):
             whole = node.parent if isinstance(node.parent, exp.Filter) else node
             if not is_group_call(node):
                 continue
             text = f"{node.this} {written(whole)}"
-            if text not in known:
-                known[text] = _over_list(rest, node, whole, tables)
-            by[id(whole)] = known[text]
+            if text not in self._known:
+                self._known[text] = self._over_list(node, whole)
+            by[id(whole)] = self._known[text]
         return replaced(root, by) if by else root
 
-    return rest.mapped(listed), tables
-
-
-def _over_list(rest: Rest, node: exp.Expr, whole: exp.Expr, tables: list[str]) -> exp.Expr:
-    """The call over the list of a group's rows. whole: the LLM_AGG, with its FILTER."""
-    asked, cutter = rest.asked, rest.cutter
-    condition = guard = None
-    if isinstance(whole, exp.Filter):
-        condition = asked.rewritten(whole.expression.this)
-        guard = exp.Is(this=exp.Paren(this=condition.copy()), expression=exp.true())
-    fields = [asked.rewritten(one, guard) for one in fields_of(node)]
-    for one in fields:
-        asked.check_constant(one, "a call's field", node)
-    keys = []
-    for order in order_of(node):
-        for key in order.expressions:
-            ordered = key.copy()
-            ordered.set("this", asked.rewritten(key.this, guard))
-            asked.check_constant(ordered, "the order of a call's rows", node)
-            keys.append(ordered)
-    rest.step()
-    call = asked.calls.of(node)
-    sql = [written(one) for one in fields]
-    names = [f"f{at}" for at in range(len(sql))]
-    columns = ", ".join(f"{one} AS {name}" for one, name in zip(sql, names, strict=True))
-    types = cutter.catalogue.describe(f"SELECT {columns} FROM {rest.table}")
-    texts = [canonical(one, type.type) for one, type in zip(names, types, strict=True)]
-    empty = " AND ".join(f"{one} IS NULL" for one in names)
-    table = cutter.new_table()
-    cutter.step(
-        MakeTable(
-            table,
-            f"SELECT {ROW}, {lines_of(call.names, texts)} AS {TEXT}, {empty} AS {EMPTY} "
-            f"FROM (SELECT {ROW}, {columns} FROM {rest.table})",
+    def _over_list(self, node: exp.Expr, whole: exp.Expr) -> exp.Expr:
+        """The call over the list of a group's rows. whole: the LLM_AGG, with its FILTER."""
+        asked = self.asked
+        condition = guard = None
+        if isinstance(whole, exp.Filter):
+            condition = asked.rewritten(whole.expression.this)
+            guard = exp.Is(this=exp.Paren(this=condition.copy()), expression=exp.true())
+        fields = [asked.rewritten(one, guard) for one in fields_of(node)]
+        for one in fields:
+            asked.check_constant(one, "a call's field", node)
+        keys = []
+        for order in order_of(node):
+            for key in order.expressions:
+                ordered = key.copy()
+                ordered.set("this", asked.rewritten(key.this, guard))
+                asked.check_constant(ordered, "the order of a call's rows", node)
+                keys.append(ordered)
+        for ask in asked.taken():
+            self.cutter.step(ask)
+        call = asked.calls.of(node)
+        assert call.group is not None
+        table = self._texts(call.names, fields)
+        keys.append(exp.Ordered(this=column(ROW)))
+        rows: exp.Expr = exp.Anonymous(
+            this="list", expressions=[exp.Order(this=column(ROW), expressions=keys)]
         )
-    )
-    tables.append(table)
-    keys.append(exp.Ordered(this=column(ROW)))
-    rows: exp.Expr = exp.Anonymous(
-        this="list", expressions=[exp.Order(this=column(ROW), expressions=keys)]
-    )
-    if condition is not None:
-        rows = exp.Filter(this=rows, expression=exp.Where(this=condition))
-    assert call.group is not None
-    cutter.rewrote(
-        "parts",
-        repr(call.prompt[:40]),
-        f"rows of a group go into prompts of about {call.group.part_tokens:,} tokens, in the "
-        "group's order, and their answers into further ones: equal parts are one question",
-    )
-    grouped = replace(call, group=replace(call.group, rows=table))
-    return asked.calls.node(grouped, [rows], error=node.this == GROUP_ERROR)
+        if condition is not None:
+            rows = exp.Filter(this=rows, expression=exp.Where(this=condition))
+        self.cutter.rewrote(
+            "parts",
+            repr(call.prompt[:40]),
+            f"rows of a group go into prompts of about {call.group.part_tokens:,} tokens, in the "
+            "group's order, and their answers into further ones: equal parts are one question",
+        )
+        grouped = replace(call, group=replace(call.group, rows=table))
+        return asked.calls.node(grouped, [rows], error=node.this == GROUP_ERROR)
+
+    def _texts(self, called: Sequence[str], fields: Sequence[exp.Expr]) -> str:
+        """A table with the lines of each row. called: names of the fields."""
+        sql = [written(one) for one in fields]
+        names = [f"f{at}" for at in range(len(sql))]
+        columns = ", ".join(f"{one} AS {name}" for one, name in zip(sql, names, strict=True))
+        types = self.cutter.catalogue.describe(f"SELECT {columns} FROM {self.table}")
+        texts = [canonical(one, type.type) for one, type in zip(names, types, strict=True)]
+        empty = " AND ".join(f"{one} IS NULL" for one in names)
+        table = self.cutter.new_table()
+        self.cutter.step(
+            MakeTable(
+                table,
+                f"SELECT {ROW}, {lines_of(called, texts)} AS {TEXT}, {empty} AS {EMPTY} "
+                f"FROM (SELECT {ROW}, {columns} FROM {self.table})",
+            )
+        )
+        self.tables.append(table)
+        return table

@@ -30,7 +30,7 @@ from teola.tables.plan_steps import TablePlan
 from teola.tables.question_run import AskProgress, AskRows
 from teola.tables.report import report_of
 from teola.tables.result_stream import ResultStream, RowSpool
-from teola.tables.retrieval import Retriever, Search, search_of
+from teola.tables.retrieval import Retriever, SearchTexts, search_of
 from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent, Stopped
 from teola.tables.workspace import Workspace
@@ -58,7 +58,7 @@ class RunOptions:
     progress: AskProgress | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
-    search: Search | None = None
+    search: SearchTexts | None = None
     """In place of a runtime's."""
     spool: RowSpool | None = None
     """Where rows come while others are asked."""

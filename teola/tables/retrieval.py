@@ -37,7 +37,7 @@ AT_ONCE: Final = 1024
 SECONDS: Final = 600.0
 """For one batch of texts, where the run has no deadline."""
 
-Search = Callable[[RetrievalCall, Sequence[str], float], list[list[str]]]
+SearchTexts = Callable[[RetrievalCall, Sequence[str], float], list[list[str]]]
 """Contexts for each text, the nearest first. The last argument: seconds for it."""
 
 
@@ -69,7 +69,7 @@ class SearchEach(Component):
         block.give("found", Ref(search, "hits"), vectors.items, open=vectors.open)
 
 
-def search_of(runtime: Runtime, tenant: str) -> Search:
+def search_of(runtime: Runtime, tenant: str) -> SearchTexts:
     """Searches of a runtime's engines `embedding` and `vectorstore`."""
     app = App(
         "retrieve",
@@ -96,7 +96,7 @@ class Retriever:
     """Fills the columns of RETRIEVE in one run."""
 
     con: duckdb.DuckDBPyConnection
-    search: Search
+    search: SearchTexts
     spent: Spent
     _known: set[str] = field(default_factory=set)
 

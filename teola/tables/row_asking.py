@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from teola.tables.answer_table import AnswerTable, Operator
 from teola.tables.call_stage import CallStage
 from teola.tables.folding import folded
-from teola.tables.group_asking import GroupAsking
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
 from teola.tables.plan_steps import ROW, AskCall, Retrieve
@@ -108,9 +107,6 @@ class CallAsker:
     def run(self, ask: AskCall, came: str | None = None) -> None:
         """Give `ask.table` the columns of a call. came: SQL of which rows are in the result once
         they have them; None: nobody knows yet. Raises Stopped."""
-        if ask.call.group is not None:
-            GroupAsking(self, ask).run()
-            return
         if not self.closed:
             self.spent.check()
         began = time.monotonic()

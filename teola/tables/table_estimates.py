@@ -133,9 +133,6 @@ class _Estimator(CallAsker):
 
     def run(self, ask: AskCall, came: str | None = None) -> None:
         """Count what a call would ask."""
-        if ask.call.group is not None:
-            self._group(ask)
-            return
         call, operator = ask.call, self.operator(ask.call)
         stage = CallStage(operator.digest, call.prompt)
         self._key(ask, operator)
@@ -185,7 +182,7 @@ class _Estimator(CallAsker):
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
 
-    def _group(self, ask: AskCall) -> None:
+    def ask_groups(self, ask: AskCall) -> None:
         """Count the parts of an LLM_AGG, and the prompts that combine their answers."""
         assert ask.call.group is not None
         leaf, combining = prompted(ask.call)
@@ -294,6 +291,10 @@ class _Dry(Executor):
             for ask in conjunct.asks:
                 self._ask(ask)
             asker.share *= self._share(conjunct)
+
+    def _ask_groups(self, ask: AskCall) -> None:
+        assert isinstance(self.asker, _Estimator)
+        self.asker.ask_groups(ask)
 
     def _share(self, conjunct: Conjunct) -> float:
         """Of rows, those that pass a condition: by earlier runs, if there were some."""
