@@ -20,6 +20,9 @@ from teola import App, Each, EngineConfig, Generate, Runtime, component
 MOST_TOKENS = 100
 ONE_APP = "one_app"
 """In place of a policy: the map and the chat are one application."""
+HEDGED = "hedged"
+"""In place of a policy: the default one, with backup calls for so large a part of all."""
+HEDGE = 0.05
 
 
 @component(outputs="items", pure=True)
@@ -81,12 +84,14 @@ def _shares(case: Case) -> dict[str, Any]:
 
 @asynccontextmanager
 async def teola(case: Case, given: dict[str, Any]) -> AsyncIterator[Teola]:
-    one_app = given["policy"] == ONE_APP
+    one_app, hedged = given["policy"] == ONE_APP, given["policy"] == HEDGED
     pool: list[dict[str, Any]] = [
         {"url": one["url"], "api_key": one["key"], "model": one["model"]}
         for one in given["servers"]
     ]
-    more: dict[str, Any] = {} if one_app else {"routing": given["policy"]}
+    more: dict[str, Any] = {} if one_app or hedged else {"routing": given["policy"]}
+    if hedged:
+        more["hedge"] = HEDGE
     if case.prices:
         for entry, price in zip(pool, case.prices, strict=True):
             entry["price"] = {"prompt": price, "answer": price}
