@@ -594,9 +594,14 @@ class EngineQueue:
         at, current = work.flying.get((0, work.total), (-1, -1))
         if current != due.batch or work.withdrawn or not hedging.affords(self.again.requests):
             return
+        if work.same is not None and self.followers.followed(work):
+            return  # they hear one stream
         if (i := self._idle_besides(at, now)) is None:
             hedging.again(due, now)
             return
+        if work.same is not None:  # who comes later makes a call of its own
+            self.followers.ended(work)
+            work.same = None
         second, self.next_batch = self.next_batch, self.next_batch + 1
         hedging.began(key, Backup(i, second, now))
         self.instances.send(i, second, work.total, 1)

@@ -100,7 +100,5 @@ class Hedging:
 
 
 def may_run_twice(work: Work) -> bool:
-    """Whether it is a call by itself: no rows, nobody waits for the same, and nobody counts what it
-    takes."""
-    single = bool(work.spec.members) and not work.row_tokens
-    return single and work.same is None and work.asker.budget is None
+    """Whether it is a call by itself: no rows, and nobody counts what it takes."""
+    return bool(work.spec.members) and not work.row_tokens and work.asker.budget is None
