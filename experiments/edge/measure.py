@@ -30,7 +30,7 @@ from teola.runtime import machine
 ROOT: Final = Path(__file__).resolve().parents[2]
 SYSTEMS: Final = ("teola", "asyncio_openai", "litellm")
 DEFAULT: Final = "least_loaded"
-STRAGGLER: Final = ("least_loaded", "marginal_cost", "graph_aware", "prefix_affinity")
+STRAGGLER: Final = ("least_loaded", "marginal_cost", "graph_aware", "prefix_affinity", "hedged")
 LIMIT_S: Final = 240.0
 """That a client may take for one run, its start included."""
 

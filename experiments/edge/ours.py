@@ -22,6 +22,9 @@ ONE_APP = "one_app"
 """In place of a policy: the map and the chat are one application."""
 IN_TURN = "fifo"
 """In place of a routing policy: this order of the queue, which heeds no deadline and no length."""
+HEDGED = "hedged"
+"""In place of a policy: the default one, with backup calls for so large a part of all."""
+HEDGE = 0.05
 
 
 @component(outputs="items", pure=True)
@@ -83,7 +86,7 @@ def _shares(case: Case) -> dict[str, Any]:
 
 @asynccontextmanager
 async def teola(case: Case, given: dict[str, Any]) -> AsyncIterator[Teola]:
-    one_app = given["policy"] == ONE_APP
+    one_app, hedged = given["policy"] == ONE_APP, given["policy"] == HEDGED
     pool: list[dict[str, Any]] = [
         {"url": one["url"], "api_key": one["key"], "model": one["model"]}
         for one in given["servers"]
@@ -92,6 +95,8 @@ async def teola(case: Case, given: dict[str, Any]) -> AsyncIterator[Teola]:
     more: dict[str, Any] = {}
     if policy == IN_TURN:
         more["batching"] = policy
+    elif hedged:
+        more["hedge"] = HEDGE
     elif not one_app:
         more["routing"] = policy
     if case.prices:

@@ -64,7 +64,6 @@ from teola.schedule.events import (
 )
 from teola.schedule.faults import Faults, PolicyFailed
 from teola.schedule.followers import Followers
-from teola.schedule.hedging import AT as USUAL
 from teola.schedule.hedging import Backup, Due, Hedging
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
@@ -505,7 +504,7 @@ class EngineQueue:
         self.again.unbind(event.instance, now)
         self.line.asking.forget()
         out: Outbox = []
-        for key, backup in list(self.hedging.running.items()) if self.hedging else ():
+        for key, backup in list(self.hedging.running.items()) if self.hedging is not None else ():
             at_risk = self.works[key]
             if backup.instance == event.instance:
                 self._land_backup(key)
@@ -595,9 +594,14 @@ class EngineQueue:
         at, current = work.flying.get((0, work.total), (-1, -1))
         if current != due.batch or work.withdrawn or not hedging.affords(self.again.requests):
             return
+        if work.same is not None and self.followers.followed(work):
+            return  # they hear one stream
         if (i := self._idle_besides(at, now)) is None:
             hedging.again(due, now)
             return
+        if work.same is not None:  # who comes later makes a call of its own
+            self.followers.ended(work)
+            work.same = None
         second, self.next_batch = self.next_batch, self.next_batch + 1
         hedging.began(key, Backup(i, second, now))
         self.instances.send(i, second, work.total, 1)
@@ -869,10 +873,8 @@ class EngineQueue:
                 expected, pending = self.expected_s(i, items - found), self.instances[i].weight
                 key, tokens = (work.run, work.primitive), pending + items - found
                 self.overdue.sent(key, i, batch, expected, now, tokens)
-                if self.hedging is not None and expected is not None:
-                    longer = self.overdue.longer(USUAL)
-                    usual = None if longer is None else longer * expected
-                    self.hedging.sent(work, batch, usual, now)
+                if self.hedging is not None:
+                    self.hedging.sent(work, batch, expected, self.overdue, now)
         self.instances.send(i, batch, items, entries, found)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:

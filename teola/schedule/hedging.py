@@ -15,10 +15,12 @@ from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from teola.policies.work import Work, WorkKey
-from teola.schedule.overdue import SOON_S
+from teola.schedule.overdue import SOON_S, Overdue
 
 AT: Final = 0.95
 """Of 100 first tokens, so many come sooner than one for which a second call is made."""
+ENOUGH: Final = 20
+"""First tokens, of which one is later than that."""
 
 LEAST_S: Final = 0.01
 """After which one looks again for an idle instance, at least."""
@@ -51,10 +53,14 @@ class Hedging:
         self._due: list[Due] = []
         self._alarm: float | None = None
 
-    def sent(self, work: Work, batch: int, usual_s: float | None, now: float) -> None:
-        """A call goes to an instance. usual_s: within which 95 of 100 such calls have given a token
-        there (None: too few have, or times are not known)."""
-        if usual_s is not None and may_run_twice(work):
+    def sent(
+        self, work: Work, batch: int, expected_s: float | None, firsts: Overdue, now: float
+    ) -> None:
+        """A call goes to an instance. expected_s: until its first token (None: nobody knows).
+        firsts: how much longer than expected others took."""
+        longer = firsts.longer(AT, ENOUGH)
+        if expected_s is not None and longer is not None and may_run_twice(work):
+            usual_s = longer * expected_s
             heappush(self._due, Due(now + usual_s, batch, (work.run, work.primitive), usual_s))
 
     def again(self, due: Due, now: float) -> None:
@@ -94,7 +100,5 @@ class Hedging:
 
 
 def may_run_twice(work: Work) -> bool:
-    """Whether it is a call by itself: no rows, nobody waits for the same, and nobody counts what it
-    takes."""
-    single = bool(work.spec.members) and not work.row_tokens
-    return single and work.same is None and work.asker.budget is None
+    """Whether it is a call by itself: no rows, and nobody counts what it takes."""
+    return bool(work.spec.members) and not work.row_tokens and work.asker.budget is None

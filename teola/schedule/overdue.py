@@ -88,11 +88,11 @@ class Overdue:
         usual = self.longer(AT)
         return FACTOR if usual is None else 2 * usual
 
-    def longer(self, part: float) -> float | None:
-        """How many times the expected time so large a part of first tokens took at most; None: too
-        few have come."""
+    def longer(self, part: float, enough: int = ENOUGH) -> float | None:
+        """How many times the expected time so large a part of first tokens took at most; None:
+        fewer than `enough` have come."""
         ordered = self._ordered
-        if len(ordered) < ENOUGH:
+        if len(ordered) < enough:
             return None
         return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 

@@ -89,6 +89,7 @@ class Refusing:
         self.servers = servers
         self.on_end: Callable[[], Any] | None = None
         self.objective_s, self.estimate = inf, UNKNOWN
+        self.same: bytes | None = None
         self.now = 0.0
         self.ok: list[tuple[float, int]] = []
         self.failed: list[tuple[float, Cause]] = []
@@ -117,6 +118,7 @@ class Refusing:
                 members=members,
                 total=self.tokens,
                 finish_by=self.now + self.objective_s,
+                same=self.same,
                 estimate=self.estimate,
             ),
             self.now,

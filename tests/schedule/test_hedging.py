@@ -74,6 +74,23 @@ def test_there_are_at_most_so_many_more() -> None:
     assert world.queue.idle
 
 
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_call_that_others_wait_for_does_not_run_twice(followed: bool) -> None:
+    world = two(1.0)
+    for server in world.servers:
+        server.call_s = 4.0
+    world.same = b"equal"
+    world.comes(1 + followed, when=50.0)
+    world.run(until=51.9)
+    assert bool(world.queue.hedging.running) is not followed  # type: ignore[union-attr]
+    world.comes(1, when=51.9)
+    world.run(until=51.91)
+    own = [work for work in world.queue.works.values() if work.leader is None]
+    assert len(own) == 1 + (not followed), "who comes later follows nothing that runs twice"
+    world.run(until=70.0)
+    assert world.queue.idle
+
+
 def test_without_the_option_nothing_runs_twice() -> None:
     world = two(None)
     before = sum(world.calls)

@@ -57,7 +57,7 @@ class Twice(Bench):
         queue = self.live.core.queues["llm"]
         queue.hedging = Hedging(1.0)
         assert queue.overdue is not None
-        queue.overdue.longer = lambda part: 1.0  # type: ignore[method-assign]
+        queue.overdue.longer = lambda part, enough=0: 1.0  # type: ignore[method-assign]
         queue.expected_s = lambda i, tokens: 0.01  # type: ignore[method-assign]
         return self
 
