@@ -9,7 +9,8 @@ from typing import Final
 from experiments.common import command
 from experiments.common.command import Experiment
 from experiments.tables import figures
-from experiments.tables.measure import OUTPUTS, PARTS, measure
+from experiments.tables.measure import PARTS, measure
+from experiments.tables.runs import OUTPUTS
 
 
 def _parts(text: str) -> tuple[str, ...]:

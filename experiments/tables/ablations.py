@@ -12,9 +12,9 @@ from experiments.common import pool
 from experiments.common.command import Report
 from experiments.tables import paper
 from experiments.tables.generated import STATISTICS
-from experiments.tables.measure import Measured, System, ablation, run
 from experiments.tables.model import profile_of
 from experiments.tables.queries import QUERIES, Asked
+from experiments.tables.runs import Measured, System, ablation, run
 from teola.kv import Access, BlockCache
 from teola.kv.policies import make_policy
 

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from experiments.tables import __main__ as command
-from experiments.tables import ablations, figures, groups, measure, paper
+from experiments.tables import ablations, figures, groups, paper
 from experiments.tables.ablations import batches, filters
 from experiments.tables.generated import STATISTICS, table
-from experiments.tables.measure import SYSTEMS, measured, scored, text_of
 from experiments.tables.model import SimulatedModel, tokens_in
 from experiments.tables.queries import QUERIES, answer_of
+from experiments.tables.runs import SYSTEMS, measured, scored, text_of
 from teola import tables
 from teola.errors import UnknownName
 from teola.runtime.rows import Row, RowAnswer, RowsCall
@@ -149,7 +149,7 @@ def test_the_report_has_the_keys_that_are_promised(
     monkeypatch.setattr(measure, "QUERIES", cells)
     monkeypatch.setattr(ablations, "measure", lambda *_: batches())
     monkeypatch.setattr(measure, "FIT_ROWS", 30)
-    monkeypatch.setattr(measure, "OUTPUTS", (2, 4))
+    monkeypatch.setattr(runs, "OUTPUTS", (2, 4))
     command.main(["--rows", "40", "--workers", "1", "--json", "--out", str(tmp_path)])
     told = capsys.readouterr()
     found = json.loads(told.out)
