@@ -1,5 +1,5 @@
-"""Asking a call for the rows of a table, and what comes back as columns. Long because all of it works
-on the same temporary tables.
+"""Asking a call for the rows of a table, and what comes back as columns. Long because all of it
+works on the same temporary tables.
 
     DISTINCT inputs - answers -> column order -> sort -> rows through the core -> answers
     -> joined back

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from experiments.tables import __main__ as command
-from experiments.tables import ablations, figures, groups, paper
+from experiments.tables import ablations, figures, groups, measure, paper, runs
 from experiments.tables.ablations import batches, filters
 from experiments.tables.generated import STATISTICS, table
 from experiments.tables.model import SimulatedModel, tokens_in
