@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Received(NamedTuple):
-    """One request. headers: by their names in small letters. body: {} if it has none."""
+    """One request. headers: by their names in small letters. body: of JSON; {} if it has none, and
+    of a form its text."""
 
     method: str
     path: str
@@ -34,6 +37,8 @@ async def read_request(ahead: bytes, reader: asyncio.StreamReader) -> Received |
     method, path, _ = first.split(" ")
     headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
     raw = await reader.readexactly(int(headers.get("content-length", 0)))
+    if FORM in headers.get("content-type", ""):
+        return Received(method, path, headers, raw.decode())
     return Received(method, path, headers, json.loads(raw) if raw else {})
 
 
