@@ -46,7 +46,8 @@ def test_a_server_with_another_model_is_refused_at_start() -> None:
             f"engine 'llm': instance 0 (fake-model at {one.url}) and instance 1 (other at "
             f"{two.url}) have different models ('fake-model' and 'other'): give both the same, "
             "otherwise they are two engines; one model under two names is named in each entry of "
-            "the pool, as `model`"
+            "the pool, as `model`; models that may answer for each other are declared so, by "
+            'alike = "text"'
         )
         assert not one.calls + two.calls
 
