@@ -325,6 +325,8 @@ class CriticalPath:
 
     def _charge(self, work: Work) -> None:
         """It was sent. What is in no hurry earns for those that are."""
+        if self._spare_s >= SPARE_S and not self._chosen:
+            return  # there is no more to earn
         taken_s = _taken_s(work)
         if self._chosen.pop(work.seq, None) is not None:
             self._spare_s -= taken_s
