@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from teola.citation import cited
-from teola.errors import InputError
+from teola.errors import InputError, OutputError
 from teola.graph.ops import CONTROL, DecodeParams, Op, Params
 from teola.graph.prompt import Role
 from teola.moved import renamed
@@ -247,6 +247,20 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+
+
+LONGEST_ANSWER: Final = 1 << 20
+"""Characters. The longest that models write are 128,000 tokens, half of this as a rule; what writes
+more does not end, and would hold the event loop and fill the memory."""
+
+
+def check_length(writer: str, characters: int) -> None:
+    """Raises OutputError for more characters of one answer than LONGEST_ANSWER."""
+    if characters > LONGEST_ANSWER:
+        raise OutputError(
+            f"{writer} writes an answer of more than {LONGEST_ANSWER:,} characters: ask for less, "
+            "or set max_tokens"
+        )
 
 
 @dataclass(frozen=True, slots=True)

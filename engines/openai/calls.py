@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from teola.engine import check_length
 from teola.errors import EngineError
 
 _FENCED: Final = re.compile(r"\s*```[^\n]*\n(.*?)\s*```\s*", re.DOTALL)
@@ -127,11 +128,15 @@ class CallsText:
         self._server, self._typed = server, typed
         self._content = ""
         self._calls: list[_Call] = []
+        self._characters = 0
         self._done, self._opened = 0, False
         """Calls that are written, and whether the beginning of the next one is, too."""
 
     def feed(self, content: str, pieces: Sequence[CallPiece]) -> str:
-        """What more there is to read. Raises EngineError for calls that are mixed up."""
+        """What more there is to read. Raises EngineError for calls that are mixed up, and for a
+        reply without end."""
+        self._characters += len(content) + sum(len(piece.arguments) for piece in pieces)
+        check_length(self._server, self._characters)
         self._content += content
         in_event: list[_Call] = []
         for piece in pieces:

@@ -299,6 +299,9 @@ CONTENTS: Final[tuple[Content, ...]] = (
         "reply", "arguments of 10 MB", lambda: called('{"content": "' + "a" * 10**7 + '"}'), True
     ),
     Content(
+        "reply", "arguments of 1 MB", lambda: called('{"content": "' + "a" * 10**6 + '"}'), True
+    ),
+    Content(
         "reply",
         "arguments of 3 MB of braces",
         lambda: called('{"content": "' + "}" * 3_000_000 + '"}'),

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from teola.engine import Call, Delta, LanguageModel, Usage
+from teola.engine import Call, Delta, LanguageModel, Usage, check_length
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import ListParser, make_parser
@@ -59,11 +59,13 @@ async def run_call(
 ) -> Usage:
     """Run a whole call. text_wanted: somebody reads the text, so the stream is drained to its end.
 
-    Raises EngineError (OutputError: the output is not what a parser or a schema asks for).
+    Raises EngineError (OutputError: the output is not what a parser or a schema asks for, or has no
+    end).
     """
     output = CallOutput(members, listener.deliver, listener.item)
     usage = Usage()
     started = told = False
+    written = 0
     working_for.set((call.context.query_id,))
     for params in output.params:
         if held_to := params.check or params.schema:
@@ -79,6 +81,8 @@ async def run_call(
                 if delta.usage:
                     usage = delta.usage
                 if delta.text:
+                    written += len(delta.text)
+                    check_length(model.spec.name, written)
                     if listener.token:
                         listener.token(delta.text)
                     for at in range(0, len(delta.text), PIECE):
@@ -94,7 +98,7 @@ async def run_call(
                 if output.complete and not text_wanted:
                     break
     finally:
-        listener.over(sum(map(len, output.text)), usage)
+        listener.over(written, usage)
     if not started:
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()

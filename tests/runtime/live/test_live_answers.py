@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from teola import Generate
-from teola.engine import Call, Delta, Usage
+from teola.engine import LONGEST_ANSWER, Call, Delta, Usage
 from teola.errors import EngineError
 from teola.passes import optimise
 from teola.profile import default
@@ -178,3 +178,14 @@ async def test_a_draft_does_not_stand_for_the_merge_that_failed() -> None:
         ending = await bench.run(refining(3, "tree", optional=True), given)
     assert ending.state is State.PARTIAL
     assert ending.outputs["answer"] is None
+
+
+@pytest.mark.parametrize("more", [0, 1])
+async def test_an_answer_without_end_is_stopped(more: int) -> None:
+    model = Scripted(["x" * 2**19] * 2 + ["x" * more, "y"] * more)
+    async with Bench({"llm": model}) as bench:
+        ending = await bench.run(refining(1), {"question": "why?", "notes": ["one"]})
+    if more:
+        assert "llm writes an answer of more than 1,048,576 characters" in str(ending.error)
+    else:
+        assert ending.outputs["answer"] == "x" * LONGEST_ANSWER
