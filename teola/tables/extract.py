@@ -85,7 +85,7 @@ def _matching(pattern: str) -> Extract:
 
 
 def _satisfying(schema: Any) -> Extract:
-    from jsonschema import Draft202012Validator
+    from teola.validators import Draft202012Validator
 
     validator = Draft202012Validator(schema)
     decoder = json.JSONDecoder()

@@ -224,8 +224,7 @@ def _schema(given: Any) -> str | None:
             raise InputError(f"schema is no JSON: {error}") from None
     if not isinstance(schema, Mapping):
         raise InputError(f"schema must be a JSON schema (an object), not {given!r}")
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
+    from teola.validators import Draft202012Validator, SchemaError
 
     try:
         Draft202012Validator.check_schema(schema)

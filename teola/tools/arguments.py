@@ -134,8 +134,7 @@ def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _dialect(schema: JsonSchema) -> type[Validator]:
     """The version of JSON Schema that it says it is written in; else the newest."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
+    from teola.validators import Draft202012Validator, validator_for
 
     return validator_for(schema, default=Draft202012Validator)
 
@@ -156,6 +155,6 @@ def _validator(dialect: type[Validator]) -> type[Validator]:
 @cache
 def _no_others() -> Any:
     """A registry that fetches nothing."""
-    from referencing import Registry
+    from teola.validators import Registry
 
     return Registry()

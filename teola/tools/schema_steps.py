@@ -38,7 +38,7 @@ def counted(kind: Any, costs: Mapping[str, int] | None = None, **more: Any) -> A
     """The class of validators, with a step taken for each keyword that one looks at, which raises
     InputError after the last one. costs: steps of keywords that take more than one. more: as
     `jsonschema.validators.extend` takes it."""
-    from jsonschema.validators import extend
+    from teola.validators import extend
 
     costs = costs or {}
     checks = {name: _counting(check, costs.get(name, 1)) for name, check in kind.VALIDATORS.items()}

@@ -88,8 +88,7 @@ def _checked(schema_json: str) -> None:
 
 def _misfit(validator: Any, value: Any) -> Any:
     """What is wrong with `value` (a ValidationError), if anything is. Raises InputError."""
-    from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
+    from teola.validators import Unresolvable, best_match
 
     try:
         return best_match(validator.iter_errors(value))
@@ -102,9 +101,7 @@ def _misfit(validator: Any, value: Any) -> Any:
 @lru_cache(maxsize=KNOWN)
 def _validator(schema_json: str) -> Any:
     """A validator that never fetches what a `$ref` names, and counts its steps."""
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-    from referencing import Registry
+    from teola.validators import Draft202012Validator, Registry, SchemaError, validator_for
 
     try:
         schema = json.loads(schema_json)

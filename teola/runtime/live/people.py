@@ -209,8 +209,7 @@ def chosen(schemas: Mapping[str, Mapping[str, Any]], id: str | None, answer: Any
 
 def check_answer(answer: Any, schema: Mapping[str, Any]) -> None:
     """Raise InputError for an answer that is no JSON value, or does not fit what was asked for."""
-    from jsonschema.exceptions import best_match
-    from jsonschema.validators import validator_for
+    from teola.validators import best_match, validator_for
 
     try:
         json.dumps(answer, allow_nan=False)
