@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
-MOST_S = 0.25
-"""Of one turn, whatever a tool, a client or a model gives."""
+MOST_S = 0.5
+"""Of one turn, whatever a tool, a client or a model gives: twice what `experiments.doors` allows,
+since processors differ that much."""
 
 
 @dataclass
