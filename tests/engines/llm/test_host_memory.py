@@ -20,6 +20,7 @@ from tests.planted import catches, edited
 async def test_kv_that_went_to_the_host_gives_the_same_answers(model_folder: Path) -> None:
     small = TransformersModel(
         model=model_folder,
+        dtype="float32",
         kv_memory_gib=12 * BLOCK_BYTES / 2**30,
         host_memory_gib=40 * BLOCK_BYTES / 2**30,
         eviction="workload_aware",

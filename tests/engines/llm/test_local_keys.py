@@ -23,7 +23,7 @@ BLOCK = 16
 @pytest.fixture(scope="module")
 def engine(chat_model_folder: Path) -> Iterator[TransformersModel]:
     """With so few blocks that some have to go."""
-    engine = TransformersModel(model=chat_model_folder, kv_memory_gib=0.0005)
+    engine = TransformersModel(model=chat_model_folder, dtype="float32", kv_memory_gib=0.0005)
     engine.start()
     yield engine
     engine.close()

@@ -32,7 +32,7 @@ from tests.planted import catches, edited
 @pytest.fixture(scope="module")
 def whole(model_folder: Path) -> Iterator[TransformersModel]:
     """Computes each of these prompts in one step."""
-    engine = TransformersModel(model=model_folder)
+    engine = TransformersModel(model=model_folder, dtype="float32")
     engine.start()
     yield engine
     engine.close()
@@ -55,7 +55,7 @@ async def test_prompts_in_chunks_beside_decodings_give_the_tokens_of_the_whole(
     prompts = [parts_of(chance) for _ in range(8)]
     prompts += [(*prompts[0], TextPart(Role.CONTEXT, text_of(chance)))]
     assert max(len(whole_ids(whole, parts)) for parts in prompts) > 3 * 24
-    engine = TransformersModel(model=model_folder, max_batch=24, max_sequences=4)
+    engine = TransformersModel(model=model_folder, dtype="float32", max_batch=24, max_sequences=4)
     engine.start()
     try:
         answers = await asyncio.gather(*(answer(engine, call(parts)) for parts in prompts))
@@ -114,7 +114,9 @@ async def test_what_the_cache_keeps_is_told_before_the_answers_that_changed_it(
 ) -> None:
     """Prompts, answers and prefixes, and with so little room that some have to go."""
     chance, kept = random.Random(4), set[Hashable]()
-    engine = TransformersModel(model=model_folder, kv_memory_gib=24 * BLOCK_BYTES / 2**30)
+    engine = TransformersModel(
+        model=model_folder, dtype="float32", kv_memory_gib=24 * BLOCK_BYTES / 2**30
+    )
     engine.start()
     try:
         early = Listener(engine)

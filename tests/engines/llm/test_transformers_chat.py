@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def engine(folder: Path, blocks: int) -> EngineConfig:
     room = {"block_tokens": BLOCK, "kv_memory_gib": blocks * BLOCK_BYTES / 2**30}
-    return EngineConfig("transformers", {"model": folder, **room})
+    return EngineConfig("transformers", {"model": folder, "dtype": "float32", **room})
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ WORDS = TEXT.split(" ")
 
 @pytest.fixture(scope="module")
 def engine(model_folder: Path) -> Iterator[TransformersModel]:
-    engine = TransformersModel(model=model_folder)
+    engine = TransformersModel(model=model_folder, dtype="float32")
     engine.start()
     yield engine
     engine.close()
@@ -34,7 +34,9 @@ def engine(model_folder: Path) -> Iterator[TransformersModel]:
 @pytest.fixture
 def small(model_folder: Path) -> Iterator[TransformersModel]:
     """Only twelve blocks of KV."""
-    engine = TransformersModel(model=model_folder, kv_memory_gib=12 * BLOCK_BYTES / 2**30)
+    engine = TransformersModel(
+        model=model_folder, dtype="float32", kv_memory_gib=12 * BLOCK_BYTES / 2**30
+    )
     engine.start()
     assert engine.kv is not None
     assert engine.kv.blocks == 12
@@ -49,13 +51,16 @@ def plain(model_folder: Path) -> Any:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(model_folder)
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer = AutoTokenizer.from_pretrained(model_folder)
 
     def answer(ids: Sequence[int], count: int) -> str:
         cache, found, fed = None, list[int](), list(ids)
         with torch.inference_mode():
             for _ in range(count):
-                output = model(torch.tensor([fed]), past_key_values=cache, use_cache=True)
+                output = model(
+                    torch.tensor([fed]).to(model.device), past_key_values=cache, use_cache=True
+                )
                 cache, fed = output.past_key_values, [int(output.logits[0, -1].argmax())]
                 found += fed
         return str(tokenizer.decode(found, skip_special_tokens=True))
@@ -150,7 +155,9 @@ async def test_whole_prompts_of_many_lengths_batched_give_the_same_as_alone(
 
 
 async def test_a_chat_template_is_split_exactly(chat_model_folder: Path, plain: Any) -> None:
-    chat = TransformersModel(model=chat_model_folder)  # the weights of the other are the same
+    chat = TransformersModel(
+        model=chat_model_folder, dtype="float32"
+    )  # with the weights of the other
     chat.start()
     chance = random.Random(2)
     try:
@@ -211,7 +218,7 @@ async def test_a_stop_string_ends_the_answer_before_it(engine: TransformersModel
 
 
 async def test_the_end_of_sequence_ends_the_answer_unless_ignored(model_folder: Path) -> None:
-    engine = TransformersModel(model=model_folder)
+    engine = TransformersModel(model=model_folder, dtype="float32")
     engine.start()
     assert engine._loop is not None
     try:
@@ -265,7 +272,7 @@ def test_unknown_names_are_refused() -> None:
 
 
 async def test_a_closed_engine_fails_its_calls(model_folder: Path) -> None:
-    engine = TransformersModel(model=model_folder)
+    engine = TransformersModel(model=model_folder, dtype="float32")
     engine.start()
     stream = engine.generate(question("x", max_tokens=5000))
     await anext(stream)
