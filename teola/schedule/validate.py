@@ -150,7 +150,7 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     line, held = queue.line, list(queue.line.held.values())
     line.asking.validate(w for w in works if w is not line.alone and w not in held)
     for work in held:
-        where = f"{queue.engine}: primitive {work.primitive} of {work.run!r} "
+        where = _told(queue, work)
         assert queue.works.get((work.run, work.primitive)) is work, f"{where}is held, but is gone"
         assert work.affinity < 0, f"{where}is held, and bound to {work.affinity}"
         assert now < work.arrival + MOST_HELD_S + 1, f"{where}is held for too long"
@@ -159,17 +159,17 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     weights: Counter[int] = Counter()
     yielding: Counter[int] = Counter()
     for (run, i), work in queue.works.items():
-        where = f"{queue.engine}: primitive {i} of {run!r} "
-        assert (work.run, work.primitive) == (run, i), f"{where}is another one's work"
-        _validate_spans(queue, work, where)
+        assert (work.run, work.primitive) == (run, i), f"{_told(queue, work)}has another's place"
+        _validate_spans(queue, work)
         if work.queued and work.affinity >= 0:
-            assert queue.instances[work.affinity].up, f"{where}waits for an instance that is down"
+            up = queue.instances[work.affinity].up
+            assert up, f"{_told(queue, work)}waits for an instance that is down"
         for one in queue.rows.of(work) if work.row_tokens else ():
             entries[one.instance, one.batch] += len(one.out)
             weights[one.instance] += one.prefilling * work.missing
             yielding[one.instance] += len(one.out) if work.spec.yields else 0
         if queue.hedging is not None and (twice := queue.hedging.running.get((run, i))):
-            assert work.prefilling, f"{where}runs twice, but has given a token"
+            assert work.prefilling, f"{_told(queue, work)}runs twice, but has given a token"
             entries[twice.instance, twice.batch] += 1
             weights[twice.instance] += work.total
         for (lo, hi), (at, batch) in work.flying.items():
@@ -195,8 +195,17 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
     queue.instances.validate(now)
 
 
-def _validate_spans(queue: EngineQueue, work: Work, where: str) -> None:
+def _told(queue: EngineQueue, work: Work) -> str:
+    """Which one it is; only for errors, since most works are right at most looks."""
+    return f"{queue.engine}: primitive {work.primitive} of {work.run!r} "
+
+
+def _validate_spans(queue: EngineQueue, work: Work) -> None:
     """Each item is done, in flight or queued, and nothing is twice."""
+    begun = work.flying or work.tries or work.done or work.withdrawn or work.window is not None
+    if work.queued and not begun and work.total and work.spans == [(0, work.total)]:
+        return  # it waits as it came
+    where = _told(queue, work)
     assert work.tries <= work.spec.retries + work.excused, f"{where}was tried too often"
     if work.withdrawn:
         assert not work.queued, f"{where}was withdrawn and is queued"

@@ -314,10 +314,10 @@ def test_who_is_there_takes_what_one_that_is_away_does_not() -> None:
 def test_requests_a_minute_are_learned_from_its_refusals() -> None:
     world = Refusing(Server(per_minute=60, call_s=0.2))
     world.queue.instances.limit(0, "e", ApiAccount())
-    world.comes(300)
-    world.run(until=400.0)
-    assert len(world.ok) == 300
-    assert world.calls[0] <= 1.2 * 300
+    world.comes(600)
+    world.run(until=700.0)
+    assert len(world.ok) == 600
+    assert world.calls[0] <= 1.2 * 600
     assert world.queue.instances.limit(0, "e").window >= 60
 
 
