@@ -34,7 +34,7 @@ PACKAGES: Final = (
     "teola/policies",
     "teola/kv",
     "teola/learning",
-    "teola/runtime/growing.py",
+    "teola/runtime/in_flight.py",
     "teola/runtime/live",
     "teola/query/journal",
     "engines/llm",

@@ -30,7 +30,6 @@ from teola.policies.preferring import preferring, ranks
 from teola.price import Price
 from teola.profile import EngineProfile
 from teola.registry import Factories
-from teola.runtime.driver import queue_of
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.text_keys import TEXT_BLOCK
@@ -43,6 +42,7 @@ from teola.runtime.pools import (
     profiles_of,
 )
 from teola.runtime.python_engine import PythonEngine
+from teola.runtime.queue_setup import queue_of
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.hedging import Hedging
 from teola.schedule.instances import Limits

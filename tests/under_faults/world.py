@@ -26,11 +26,11 @@ from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
 from teola.query.spec import program_of
-from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.in_flight import Query
 from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.nesting import Terms

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import Call, Engine, LanguageModel, NextRead, RetriesEmpty, Usage, near
 from teola.graph import DecodeParams, Op
-from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import is_heard
 from teola.runtime.live.kept_model import KeptModel
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.thoughts import WithoutThoughts

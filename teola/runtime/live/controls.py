@@ -12,8 +12,8 @@ from teola.engine import SequenceHandle
 from teola.errors import EngineError
 from teola.graph import Inquiry, Op, Primitive, ToolParams, WaitParams
 from teola.graph.inquiry import UNKNOWN, WAIT_S
-from teola.runtime.growing import Parts, is_heard
 from teola.runtime.hosts.call import CallOutput
+from teola.runtime.in_flight import is_heard
 from teola.runtime.live.nesting import Caller, InstancePlace, calling
 from teola.runtime.live.outcomes import cut_off
 from teola.runtime.live.people import People
@@ -32,7 +32,6 @@ class Drives(Protocol):
 
     loop: asyncio.AbstractEventLoop
     asking: set[People]
-    parts: Parts[LiveQuery]
 
     def tell(self, run: str, event: RunEvent, now: float) -> None: ...
 
@@ -41,6 +40,8 @@ class Drives(Protocol):
     def settle(self, query: LiveQuery, i: int, result: Mapping[str, Any], now: float) -> None: ...
 
     def undecided(self, query: LiveQuery, i: int, error: Exception, now: float) -> None: ...
+
+    def item_written(self, query: LiveQuery, head: int, k: int, item: Any, now: float) -> bool: ...
 
     def lend(self, place: InstancePlace | None, change: int) -> None: ...
 
@@ -208,7 +209,7 @@ class Controls:
         places = count()
 
         def wrote(item: Any) -> None:
-            driver.parts.written(query, head, next(places), item, now)
+            driver.item_written(query, head, next(places), item, now)
 
         heard = wrote if is_heard(query, head) else None
         output = CallOutput([plan.primitives[m] for m in members], deliver, heard)

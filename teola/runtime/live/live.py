@@ -27,8 +27,8 @@ from teola.policies.ledger import Reservation
 from teola.policies.work import Size, Work, WorkKey
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver
-from teola.runtime.growing import Place
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import Place
 from teola.runtime.live.accounts import AccountWatch
 from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import NO_USAGE, LiveCall, Lives, call_of, own_copy
@@ -292,7 +292,7 @@ class Live(Driver[LiveQuery]):
         query.store.close()
         if query.place is not None:
             query.tell_step("failed" if command.cause is not None else "finished", outputs)
-            self.parts.ended(query, command, outputs, failure_of(query, command), now)
+            self.part_ended(query, command, outputs, failure_of(query, command), now)
             self.wake()
         elif query.done is not None and not query.done.done():
             query.done.set_result(ending_of(query, command, outputs))

@@ -28,10 +28,9 @@ from teola.graph.ops import DECODES
 from teola.policies.asker import Asker
 from teola.policies.ledger import Reservation
 from teola.price import FREE, Price
-from teola.runtime.driver import Query
-from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import Place, Query, part_run, part_trace
 from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.kept_answers import KeptAnswer
 from teola.runtime.live.nesting import Caller, Spender, Terms

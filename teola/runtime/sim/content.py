@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from teola.graph import Prompt
 from teola.kv import Excerpt, excerpt_keys
 from teola.profile import EngineProfile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Composite, Tokens, new_text, number_of, text_of, tokens_of
 

@@ -17,8 +17,7 @@ from teola.graph import (
     WebSearchParams,
 )
 from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS
-from teola.runtime.driver import Query
-from teola.runtime.growing import told_port
+from teola.runtime.in_flight import Query, told_port
 from teola.runtime.values import Tokens, new_text
 
 T = TypeVar("T", int, float, str)

@@ -28,9 +28,10 @@ from teola.policies.asker import Asker
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.asked_rows import AskedRows
-from teola.runtime.driver import Driver, Query, queue_of
-from teola.runtime.growing import Place, part_run, part_trace
+from teola.runtime.driver import Driver
+from teola.runtime.in_flight import Place, Query, part_run, part_trace
 from teola.runtime.observe.trace import Trace
+from teola.runtime.queue_setup import queue_of
 from teola.runtime.sim.collector import seldom_collecting
 from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
@@ -703,7 +704,7 @@ class Sim(Driver[Query]):
             self.forgotten(values)
         error = command.cause.error if command.cause else None
         if query.place is not None:
-            self.parts.ended(query, command, outputs, error, now)
+            self.part_ended(query, command, outputs, error, now)
             return
         trace = query.trace
         result = SimulatedQuery(

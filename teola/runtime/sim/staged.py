@@ -17,7 +17,7 @@ from teola.graph import DecodeParams, Graph, Op, Part, PrefillParams, Prompt, Re
 from teola.graph.primitive import Order, Primitive
 from teola.graph.prompt import QUERY
 from teola.profile import Profile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Trace, scopes
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens, new_text

@@ -14,7 +14,7 @@ from teola.learning import Learner
 from teola.passes import estimate
 from teola.policies.work import Work
 from teola.profile import Cost, EngineProfile, Profile, StepTime
-from teola.runtime import growing as module
+from teola.runtime import in_flight as module
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
