@@ -34,6 +34,7 @@ PACKAGES: Final = (
     "teola/policies",
     "teola/kv",
     "teola/learning",
+    "teola/runtime/driver.py",
     "teola/runtime/in_flight.py",
     "teola/runtime/live",
     "teola/query/journal",
