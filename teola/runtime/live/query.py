@@ -1,4 +1,7 @@
-"""What a live query is besides its run: who waits for it, what it tells, how it ended."""
+"""What a live query is besides its run: who waits for it, what it tells, how it ended.
+
+Long because whatever looks at one query only has its place here.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Life, QueryContext
-from teola.errors import QueryFailed, TeolaError, reason_of
+from teola.engine import Life, QueryContext, SequenceHandle
+from teola.errors import EngineError, QueryFailed, TeolaError, reason_of
 from teola.graph import (
     QUERY,
     AggregateParams,
@@ -17,12 +20,14 @@ from teola.graph import (
     DecodeParams,
     GrowParams,
     Growth,
+    Inquiry,
     NamesCounter,
     Op,
     Primitive,
     Ref,
     Spends,
     ToolStep,
+    WaitParams,
 )
 from teola.graph.ops import DECODES
 from teola.policies.asker import Asker
@@ -35,6 +40,7 @@ from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.kept_answers import KeptAnswer
 from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.live.purse import Purse
+from teola.runtime.live.steps import key_of
 from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -140,6 +146,42 @@ class LiveQuery(Query):
             return None
         purse = place.growing.spends.purse
         return purse.taken() if isinstance(purse, Purse) else None
+
+    @property
+    def outermost(self) -> LiveQuery:
+        """The query of which it is a part, of a part perhaps, or itself."""
+        query = self
+        while query.place is not None:
+            query = cast("LiveQuery", query.place.growing.query)
+        return query
+
+    def inquiry(self, i: int, kind: str, question: str, schema: Any, about: Any) -> Inquiry:
+        """What people are asked for primitive `i`. Raises EngineError where there is nobody."""
+        people, p = self.terms.people, self.plan.primitives[i]
+        if people is None:
+            raise EngineError("nobody can be asked here")
+        id = key_of(people.root, self.run, i)
+        return Inquiry(id, people.root, kind, p.component, question, schema, about)
+
+    def first_about(self, i: int, about: Any) -> Any:
+        """What the question of primitive `i` is about, as it was when it was first asked."""
+        steps = self.terms.steps
+        return about if steps is None else steps.asked(steps.key(self.run, i), about)
+
+    def read_answer(self, i: int, answer: Any) -> Any:
+        """The output of a question that was answered while the query was nowhere."""
+        params = self.plan.primitives[i].params
+        assert isinstance(params, WaitParams)
+        if params.read is None:
+            return answer
+        _, _, about = params.words(self.store.resolve(i))
+        return params.read(answer, self.first_about(i, about))
+
+    def uncomputed(self, i: int) -> SequenceHandle:
+        """For a piece of a prompt whose call is known: nobody has to compute it."""
+        before = self.run.before(i)
+        parts = self.store.values[before]["sequence"].parts if before >= 0 else ()
+        return SequenceHandle("", -1, (*parts, *self.store.prompt(i)))
 
     def stand_still(self) -> None:
         """Its deadline does not come while it waits for people."""
