@@ -69,7 +69,7 @@ from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
 from teola.schedule.preference import Preference
-from teola.schedule.requeue import Requeue
+from teola.schedule.retry_budget import RetryBudget
 from teola.schedule.row_slices import RowSlices
 from teola.schedule.waiting_line import WaitingLine
 
@@ -98,12 +98,12 @@ class EngineQueue:
         self.line = WaitingLine(
             batching, self.faults, lone=self._one and eager and not self.continuous
         )
-        self.placing = Placing(routing, self.line, self.instances, profiles)
+        self.placing = Placing(routing, self.works, self.line, self.instances, profiles)
         self._priority = priorities(batching)
         self.next_batch = 0
         """Its number."""
         self.followers = Followers(self.works)
-        self.again = Requeue(self.works, self.line, self.placing, self.instances)
+        self.retry_budget = RetryBudget()
         self.overdue: Overdue | None = None
         """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
         self.hedging: Hedging | None = None
@@ -122,7 +122,7 @@ class EngineQueue:
     def submit(self, work: Work, now: float, out: Outbox | None = None) -> None:
         """Queue a primitive; `dispatch` will send it, unless it follows an equal one."""
         self.works[work.run, work.primitive] = work
-        self.again.requests += work.entries(work.total)
+        self.retry_budget.requests += work.entries(work.total)
         if self.continuous:
             self.rows.submitted(work, now)
         work.home = work.affinity
@@ -133,7 +133,7 @@ class EngineQueue:
     def hold(self, work: Work) -> None:
         """Keep a primitive that is being measured; `sized` will queue it. No policy knows of it."""
         self.works[work.run, work.primitive] = work
-        self.again.requests += 1
+        self.retry_budget.requests += 1
         self.rows.submitted(work, work.arrival)
         work.home, work.queued, work.spans = work.affinity, False, []
 
@@ -193,7 +193,7 @@ class EngineQueue:
         """Of these, the first with the earliest objective is queued where `old` stood, and the
         others follow it. It is as old as the oldest of them, wanted by the earliest deadline, and
         has had the tries of `old`: what is done for all is tried again as one. It is a work of its
-        own, as another try is (`Requeue`), since it may have been queued before."""
+        own, as another try is (`Placing`), since it may have been queued before."""
         first, *rest = sorted(equals, key=lambda work: work.asker.finish_by)
         failed = max(old.tries - old.excused, first.tries - first.excused)
         tries = max(old.tries, first.tries) + 1
@@ -369,12 +369,11 @@ class EngineQueue:
             self.blame(out, i, cause, now)
         gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
         followers = self.followers.ended(work)
-        if not (gone or self.again.may_retry(work, cause)):
+        if not (gone or self.retry_budget.may_retry(work, cause)):
             self._fail(out, followers, cause)
             return
         if not gone:
-            self.again.retries += 1
-            self.again.budgeted += not cause.lost
+            self.retry_budget.count(cause)
             followers[0].tries = work.tries + 1
         followers[0].excused = work.excused
         self._promote(work, followers, now)
@@ -393,8 +392,9 @@ class EngineQueue:
         if work.withdrawn:
             return
         work = self.works[work.run, work.primitive]
-        if self.again.may_retry(work, cause):
-            self.again.retry(work, cause, lo, hi, instance, now)
+        if self.retry_budget.may_retry(work, cause):
+            self.retry_budget.count(cause)
+            self.placing.retry(work, lo, hi, instance, now)
             out.append(Retried(work.run, work.primitive, cause))
             return
         out.append(Tell(work.run, Failed(work.primitive, cause)))
@@ -421,13 +421,13 @@ class EngineQueue:
         if work.withdrawn:
             return
         work = self.works[work.run, work.primitive]
-        if not self.again.may_move(work, cause, now):
+        if not self.placing.may_move(work, cause, now):
             out.append(Tell(work.run, Failed(work.primitive, cause)))
             if work.same is not None:
                 self._fail(out, self.followers.ended(work), cause)
             self.withdraw(work.run, work.primitive, now, out)
             return
-        self.again.back(work, lo, hi, i, now, away=why.kind == "away")
+        self.placing.put_back(work, lo, hi, i, now, away=why.kind == "away")
         if not any(one.usable(now) for one in self.instances):
             until = self.instances.opens_at(now) or until
         else:
@@ -446,7 +446,7 @@ class EngineQueue:
     def unbind(self, i: int, now: float) -> None:
         """Instance `i` takes nothing for a while: what is bound to it may go elsewhere."""
         if not self._one and self.line.asking.bound_to(i):
-            self.again.unbind(i, now)
+            self.placing.unbind(i, now)
 
     def blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
@@ -455,7 +455,7 @@ class EngineQueue:
         lost = isinstance(cause.error, EngineUnavailable)
         until = self.instances.failed(i, now, lost=lost)
         if until is not None:
-            self.again.unbind(i, now)
+            self.placing.unbind(i, now)
             out += [Ejected(self.engine, i, until, cause), SetTimer(self.engine, until)]
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
@@ -501,7 +501,7 @@ class EngineQueue:
         cause = Cause(error, retryable=True, lost=True)
         self.instances.down(event.instance, event.healing)
         self.placing.down(event.instance, now, lost=True)
-        self.again.unbind(event.instance, now)
+        self.placing.unbind(event.instance, now)
         self.line.asking.forget()
         out: Outbox = []
         for key, backup in list(self.hedging.running.items()) if self.hedging is not None else ():
@@ -526,7 +526,7 @@ class EngineQueue:
         """An instance is sent nothing more; what it has goes on."""
         self.instances.down(event.instance, healing=True)
         self.placing.down(event.instance, now, lost=False)
-        self.again.unbind(event.instance, now)
+        self.placing.unbind(event.instance, now)
         return []
 
     def up(self, event: InstanceUp, now: float) -> list[Output]:
@@ -534,7 +534,7 @@ class EngineQueue:
         self.instances.restored(event.instance)
         self.placing.up(event.instance, now)
         if self.placing.early:
-            self.again.rebind(now)
+            self.placing.rebind(now)
         return []
 
     def prefixes(self, event: PrefixChanged, now: float) -> list[Output]:
@@ -592,7 +592,9 @@ class EngineQueue:
         if hedging is None or work is None or not work.prefilling or key in hedging.running:
             return
         at, current = work.flying.get((0, work.total), (-1, -1))
-        if current != due.batch or work.withdrawn or not hedging.affords(self.again.requests):
+        if current != due.batch or work.withdrawn:
+            return
+        if not hedging.affords(self.retry_budget.requests):
             return
         if work.same is not None and self.followers.followed(work):
             return  # they hear one stream
@@ -716,7 +718,7 @@ class EngineQueue:
             self._waits_there(work, backup, now)
             self.blame(out, i, cause, now)
             return
-        if not others or not self.again.may_retry(work, cause):
+        if not others or not self.retry_budget.may_retry(work, cause):
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
         self.observer.ended(work, True, None, None, now)
@@ -735,7 +737,7 @@ class EngineQueue:
         out = [] if out is None else out
         if not self._one:
             self.placing.weigh()
-        self.again.reconsider(now)
+        self.placing.reconsider(now)
         if self.instances.leaves_room:
             self.rows.reconsider(now)
         alone = self.line.alone
@@ -754,7 +756,7 @@ class EngineQueue:
         while self.line.ready and (sent := self._round(now)) is not None:
             out.append(sent)
         self.instances.limited(now, waits=self.line.ready > 0)
-        wake = self.again.wake(now) if self.line.count else None
+        wake = self.placing.round_at(now) if self.line.count else None
         if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
             wake = at if wake is None else min(wake, at)
         prefers = self.line.asking.preference
@@ -904,7 +906,7 @@ class EngineQueue:
     @property
     def retries(self) -> int:
         """How often something was tried again so far."""
-        return self.again.retries
+        return self.retry_budget.retries
 
     @property
     def queued(self) -> int:

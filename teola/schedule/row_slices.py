@@ -41,7 +41,7 @@ from teola.schedule.events import (
 from teola.schedule.instances import CALLS_S, Instances
 from teola.schedule.overdue import Overdue
 from teola.schedule.placing import Placing
-from teola.schedule.requeue import Requeue
+from teola.schedule.retry_budget import RetryBudget
 from teola.schedule.waiting_line import WaitingLine
 
 SliceKey = tuple[int, str, int, int]
@@ -75,7 +75,7 @@ class RowsQueue(Protocol):
     works: dict[WorkKey, Work]
     line: WaitingLine
     placing: Placing
-    again: Requeue
+    retry_budget: RetryBudget
     observer: Observer
     next_batch: int
 
@@ -236,7 +236,7 @@ class RowSlices:
         cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
         rows = sorted(one.out)
         may = all(window.tries.get(row, 0) < work.spec.retries for row in rows)
-        if not (others and may and (cause.lost or queue.again.affordable)):
+        if not (others and may and (cause.lost or queue.retry_budget.affordable)):
             return
         out.append(AbortRows(queue.engine, i, one.batch, *one.key, one.lo))
         self._land(one, work, len(rows), one.prefilling, now)
@@ -362,19 +362,19 @@ class RowSlices:
         budgeted: bool = True,
     ) -> tuple[list[int], list[tuple[int, Cause]]]:
         """Which of these rows may be asked again, each of which that costs a try, and which not."""
-        again, window = self._queue.again, work.window
+        budget, window = self._queue.retry_budget, work.window
         assert window is not None
         back: list[int] = []
         over: list[tuple[int, Cause]] = []
         for row in rows:
             tries = window.tries.get(row, 0)
             left = tries < work.spec.retries or not costs
-            if cause.retryable and left and (cause.lost or not budgeted or again.affordable):
+            if cause.retryable and left and (cause.lost or not budgeted or budget.affordable):
                 back.append(row)
                 if costs:
                     window.tries[row] = tries + 1
-                again.retries += budgeted
-                again.budgeted += budgeted and not cause.lost
+                if budgeted:
+                    budget.count(cause)
             else:
                 over.append((row, cause))
         return back, over
@@ -391,7 +391,7 @@ class RowSlices:
         if rows:
             self._told(work, now, failed=True)
             spans = merged([*ranges(rows), *work.spans])
-            self._queue.again.rows(work, spans, avoid, now)
+            self._queue.placing.rows_again(work, spans, avoid, now)
 
     def _fail(self, out: Outbox, key: WorkKey, over: Sequence[tuple[int, Cause]]) -> None:
         """These rows will not be answered."""
@@ -421,7 +421,7 @@ class RowSlices:
             failed, window.failed = window.failed, {}
             avoid = window.failed_at if queue.instances.others(window.failed_at, now) else -1
             self._told(work, now, failed=True)
-            queue.again.rows(work, ranges(sorted(failed)), avoid, now)
+            queue.placing.rows_again(work, ranges(sorted(failed)), avoid, now)
             return
         del queue.works[one.key]
         self._told(work, now, failed=work.withdrawn)

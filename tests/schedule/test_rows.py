@@ -144,7 +144,7 @@ def test_exactly_the_rows_that_were_out_go_again() -> None:
     bed.tell(ended(last, 19), 5.0)
     over = [row for one in bed.over(RowsOver) for row in one.given]
     assert sorted(over) == list(range(20))
-    assert bed.queue.again.budgeted == 0
+    assert bed.queue.retry_budget.budgeted == 0
 
 
 @catches(
@@ -275,7 +275,7 @@ def test_rows_that_hang_move_soon_once_others_have_begun() -> None:
     bed = Bed()
     bed.queue.rows.overdue = Overdue()
     hung, going = bed.rows(48)
-    bed.queue.again.budgeted = 1000
+    bed.queue.retry_budget.budgeted = 1000
     limit = bed.queue.instances.limit(0, "llm")
     limit.probing = 1  # it was late before
     for now in (1.0, 2.0, 3.0):

@@ -320,7 +320,8 @@ class World:
 
         def noting(out: Any, work: Work, *more: Any) -> None:
             cause: Cause = more[-2]
-            budget = cause.lost or queue.again.budgeted < max(10, 0.1 * queue.again.requests)
+            counted = queue.retry_budget
+            budget = cause.lost or counted.budgeted < max(10, 0.1 * counted.requests)
             equals = queue.followers.of(work)
             failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences
