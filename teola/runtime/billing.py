@@ -112,11 +112,11 @@ class Billing:
         call = self._waiting[run, i]
         if call.price is None and call.ledger.counts_money:
             engine = call.spec.engine
-            told = (
+            message = (
                 f"most_cost needs the price of the model of engine {engine!r}: add it to `prices` "
                 "of the configuration or the Runtime"
             )
-            self._ended(call, Cause(InputError(told)))
+            self._ended(call, Cause(InputError(message)))
             return
         with GUARD:
             queue = next((account for account in call.ledger.accounts if account.waiting), None)

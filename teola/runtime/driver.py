@@ -624,7 +624,7 @@ class Driver(ABC, Generic[Q]):
         """A server refused a work, which waits for it or goes elsewhere."""
         refused = self.refusals.setdefault(command.run.partition("/")[0], {})
         refused[command.run, command.primitive] = str(command.cause.error)
-        told = (
+        message = (
             "engine %(engine)s: instance %(instance)d refuses (%(error_type)s); "
             "the call waits for %(for_s).1f s"
         )
@@ -632,7 +632,7 @@ class Driver(ABC, Generic[Q]):
             log,
             logging.INFO,
             "engine_refuses",
-            told,
+            message,
             engine=command.engine,
             instance=command.instance,
             for_s=round(max(0.0, command.until - now), 1),
@@ -655,21 +655,21 @@ class Driver(ABC, Generic[Q]):
 
     def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
-        told = "engine %(engine)s: instance %(instance)d works again"
-        note(log, logging.INFO, "engine_recovered", told, **asdict(command))
+        message = "engine %(engine)s: instance %(instance)d works again"
+        note(log, logging.INFO, "engine_recovered", message, **asdict(command))
 
     def retuned(self, command: Retuned, now: float) -> None:
         """Options of a policy have changed, or were refused."""
         options = ", ".join(f"{name}={value}" for name, value in command.options.items())
-        told = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
+        message = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
         level = logging.INFO
         if command.refused:
-            told, level = f"{told} refused (%(refused)s)", logging.WARNING
+            message, level = f"{message} refused (%(refused)s)", logging.WARNING
         note(
             log,
             level,
             "policy_tuned",
-            told,
+            message,
             engine=command.engine,
             kind=command.kind,
             options=options,

@@ -205,16 +205,16 @@ def part_run(around: Query, id: str, plan: Plan, place: Place, now: float) -> Gr
     behind_s = run.behind_s + max(0.0, after.rest_s - after.takes_s)
     if (estimate := growing.estimate) is not None:
         behind_s += estimate.in_turn_s(growing.coming())
-    known = run.total_s > 0
+    timed = run.total_s > 0
     return GraphRun(
         id,
         plan,
         run.asker,
         began=now,
-        admitted=run.admitted if known else now,
+        admitted=run.admitted if timed else now,
         deadline=run.deadline,
         behind_s=behind_s,
-        longer_s=run.total_s - plan.total_s if known else 0.0,
+        longer_s=run.total_s - plan.total_s if timed else 0.0,
     )
 
 

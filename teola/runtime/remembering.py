@@ -80,10 +80,10 @@ class Memory:
             kind = str(factory) if named else getattr(factory, "__name__", repr(factory))
             name = re.sub(r"[^\w.-]", "_", engine)
             self._paths[engine] = self.folder / f"{name}-{_digest(engine, kind, config)}.json", kind
-            kept = _read(self._paths[engine][0])
-            if kept is not None:
+            record = _read(self._paths[engine][0])
+            if record is not None:
                 self._known.add(engine)
-                self.learner.recall(kept.lessons)
+                self.learner.recall(record.lessons)
         return engine in self._known
 
     def _again(self, loop: asyncio.AbstractEventLoop) -> None:

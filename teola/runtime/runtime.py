@@ -507,8 +507,8 @@ class Runtime:
         is cancelled (a database pool's workers would not even survive that in good order).
         """
         assert self._live is not None
-        own = asyncio.current_task()
-        work = (t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own)
+        this_task = asyncio.current_task()
+        work = (t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not this_task)
         await cancel_all(work)
         await cancel_all(self._started.values())
         await self._supervisor.close()
@@ -523,7 +523,7 @@ class Runtime:
             from teola.runtime.hosts import ray_actor
 
             ray_actor.disconnect()  # at the exit of the process no thread may be started
-        rest = asyncio.all_tasks() - {own}
+        rest = asyncio.all_tasks() - {this_task}
         for task in rest:
             task.cancel()
         if rest:

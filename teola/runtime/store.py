@@ -91,7 +91,7 @@ class Store:
         """
         p = self.plan.primitives[i]
         cut = self.plan.item_inputs[i]
-        found: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         for name, value in p.inputs:
             if type(value) is Ref:
                 data = self.read(value)
@@ -100,10 +100,10 @@ class Store:
                     if lo or hi is not None:
                         data = data[lo:hi]
                 if data is not None or (value.producer == QUERY and value.port in self._nulls):
-                    found[name] = data
+                    inputs[name] = data
             elif type(value) is Const:
-                found[name] = value.value
-        return found
+                inputs[name] = value.value
+        return inputs
 
     def prompt(self, i: int) -> tuple[TextPart, ...]:
         """The parts of primitive `i`'s prompt that are present, as text."""

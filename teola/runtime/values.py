@@ -176,24 +176,24 @@ def bytes_of(value: Any) -> int:
         return len(value)
     if kind in _NUMBERS:
         return getsizeof(value)
-    total, left, seen = 0, [value], set()
-    while left:
-        one = left.pop()
-        kind = type(one)
+    total, uncounted, seen = 0, [value], set()
+    while uncounted:
+        part = uncounted.pop()
+        kind = type(part)
         if kind is str:
-            total += len(one)
+            total += len(part)
         elif kind is Hit or kind is Chunk:
-            total += len(one.text)
-            if kind is Hit and one.metadata:
-                left.append(one.metadata)
+            total += len(part.text)
+            if kind is Hit and part.metadata:
+                uncounted.append(part.metadata)
         elif kind is list or kind is tuple or kind is dict:
-            if id(one) not in seen:  # it may hold itself
-                seen.add(id(one))
-                left += one
-                left += one.values() if kind is dict else ()
+            if id(part) not in seen:  # it may hold itself
+                seen.add(id(part))
+                uncounted += part
+                uncounted += part.values() if kind is dict else ()
         elif kind is not RemoteList:
-            size = getattr(one, "nbytes", None)
-            total += size if type(size) is int else getsizeof(one, 0)
+            size = getattr(part, "nbytes", None)
+            total += size if type(size) is int else getsizeof(part, 0)
     return total
 
 

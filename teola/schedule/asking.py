@@ -178,7 +178,7 @@ class Asking:
         bound to none is to go there at all."""
         if self._wakes:
             self.wake(now)
-        asked = []
+        yielded = []
         if self._free:
             try:
                 order = routing.order(loads, now)
@@ -192,12 +192,12 @@ class Asking:
                         continue
                     before = self._declined.get(i)
                     if before is None or before.version != self._version:
-                        asked.append(i)
+                        yielded.append(i)
                         yield i
             except Exception as error:  # noqa: BLE001 - anybody's code; the queue fails its work
                 self._faults.of_routing(error)
         for i in sorted(self._ask):
             if i not in loads:
                 self._ask.discard(i)  # until it changes
-            elif i not in asked:
+            elif i not in yielded:
                 yield i

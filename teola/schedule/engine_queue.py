@@ -306,8 +306,8 @@ class EngineQueue:
         work.prefilling = False
         if self.overdue is not None:
             self.overdue.left(key)
-        here = self.instances.land(instance, batch, hi - lo, weight)
-        health = here.health
+        target = self.instances.land(instance, batch, hi - lo, weight)
+        health = target.health
         if self.placing.follows:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
         if work.withdrawn and not work.flying:
@@ -323,10 +323,10 @@ class EngineQueue:
             return
         if (prefers := self.line.asking.preference) is not None:
             prefers.came_back(instance, now - work.sent)
-        if here.quota is not None:
+        if target.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
-                here.quota.settled(usage[1] - _answer(work), work.sent, now)
+                target.quota.settled(usage[1] - _answer(work), work.sent, now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -367,12 +367,12 @@ class EngineQueue:
             self.unbind(i, now)
         else:
             self.blame(out, i, cause, now)
-        gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
+        costs_no_try = cause.refused is not None or isinstance(cause.error, QueryCancelled)
         followers = self.followers.ended(work)
-        if not (gone or self.retry_budget.may_retry(work, cause)):
+        if not (costs_no_try or self.retry_budget.may_retry(work, cause)):
             self._fail(out, followers, cause)
             return
-        if not gone:
+        if not costs_no_try:
             self.retry_budget.count(cause)
             followers[0].tries = work.tries + 1
         followers[0].excused = work.excused
@@ -428,7 +428,7 @@ class EngineQueue:
             self.withdraw(work.run, work.primitive, now, out)
             return
         self.placing.put_back(work, lo, hi, i, now, away=why.kind == "away")
-        if not any(one.usable(now) for one in self.instances):
+        if not any(instance.usable(now) for instance in self.instances):
             until = self.instances.opens_at(now) or until
         else:
             until = now
@@ -706,19 +706,19 @@ class EngineQueue:
         (run, primitive), i, work = late.key, late.instance, self.works[late.key]
         if work.withdrawn and not (work.same is not None and self.followers.followed(work)):
             return
-        others, calls = self.instances.others(i, now), self.instances[i].calls
+        elsewhere, calls = self.instances.others(i, now), self.instances[i].calls
         quota = self.instances.limit(i, self.engine)
-        quota.late(calls, now, others=others, again=late.again)
+        quota.late(calls, now, others=elsewhere, again=late.again)
         self.instances.changed.add(i)
-        told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
-        cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
+        complaint = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
+        cause = Cause(EngineError(complaint, retryable=True), True, lost=quota.probing > 0)
         if (backup := self._backup(late.key)) is not None:
             out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
             self._take_place(work, backup, now)
             self._waits_there(work, backup, now)
             self.blame(out, i, cause, now)
             return
-        if not others or not self.retry_budget.may_retry(work, cause):
+        if not elsewhere or not self.retry_budget.may_retry(work, cause):
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
         self.observer.ended(work, True, None, None, now)
@@ -748,13 +748,13 @@ class EngineQueue:
                 self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
-                sent = self._send(0, [Slice(alone, 0, alone.total)], now)
-                assert sent is not None
-                out.append(sent)
+                command = self._send(0, [Slice(alone, 0, alone.total)], now)
+                assert command is not None
+                out.append(command)
                 return out
             self.line.tell(now)
-        while self.line.ready and (sent := self._round(now)) is not None:
-            out.append(sent)
+        while self.line.ready and (command := self._round(now)) is not None:
+            out.append(command)
         self.instances.limited(now, waits=self.line.ready > 0)
         wake = self.placing.round_at(now) if self.line.count else None
         if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
@@ -782,13 +782,15 @@ class EngineQueue:
         policy's mind: it would wait until its deadline."""
         rooms = [self.instances.room(i, now) for i in range(len(self.instances))]
         if all(room is not None and room.lane is None for room in rooms):
-            told = f"{self.line.ready} wait, every instance is idle, and it chooses none of them"
-            self.faults.of_batching(told)
+            complaint = (
+                f"{self.line.ready} wait, every instance is idle, and it chooses none of them"
+            )
+            self.faults.of_batching(complaint)
 
     def give_up(self, now: float) -> list[Output]:
         """No instance is left and none is worth waiting for, or a policy is broken."""
-        gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
-        error = self.faults.error or self._refusal or gone
+        all_gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
+        error = self.faults.error or self._refusal or all_gone
         out: Outbox = []
         for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
@@ -842,13 +844,15 @@ class EngineQueue:
         return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
-        batch, items, found, continuous = self.next_batch, 0, 0, self.continuous
+        batch, items, hit_tokens, continuous = self.next_batch, 0, 0, self.continuous
         entries = rows = 0
         self.next_batch += 1
         for k, (work, lo, hi) in enumerate(slices):
             if not (work.queued and work.take(lo, hi)):
-                told = f"it chose items {lo}..{hi} of {work.total}, which are not queued (any more)"
-                self.faults.of_batching(told)
+                complaint = (
+                    f"it chose items {lo}..{hi} of {work.total}, which are not queued (any more)"
+                )
+                self.faults.of_batching(complaint)
                 if not k:
                     return None
                 slices = slices[:k]
@@ -870,30 +874,30 @@ class EngineQueue:
             calls = work.entries(hi - lo)
             entries += calls
             items += work.weighs(hi - lo)
-            found += work.found * calls
+            hit_tokens += work.found * calls
             if self.overdue is not None and not work.row_tokens:
-                expected, pending = self.expected_s(i, items - found), self.instances[i].weight
-                key, tokens = (work.run, work.primitive), pending + items - found
+                expected, pending = self.expected_s(i, items - hit_tokens), self.instances[i].weight
+                key, tokens = (work.run, work.primitive), pending + items - hit_tokens
                 self.overdue.sent(key, i, batch, expected, now, tokens)
                 if self.hedging is not None:
                     self.hedging.sent(work, batch, expected, self.overdue, now)
-        self.instances.send(i, batch, items, entries, found)
+        self.instances.send(i, batch, items, entries, hit_tokens)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
-            drawn = [each for slice in slices for each in _tokens(*slice)]
+            drawn = [call_tokens for slice in slices for call_tokens in _tokens(*slice)]
             quota.sent(drawn, now, together=not continuous)
         news = self.rows.news(i, slices) if rows else slices
         if self.placing.follows and news:
             self.placing.dispatched(i, news, now)
-        sent = Dispatch(self.engine, i, batch, tuple(slices))
+        command = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
-            self._batches[batch] = sent
+            self._batches[batch] = command
         if rows:
-            slices = [one for one in slices if not one.work.row_tokens]
+            slices = [part for part in slices if not part.work.row_tokens]
             self.observer.rows(i, rows, now)
         if slices:
             self.observer.sent(i, batch, slices, now)
-        return sent
+        return command
 
     def expected_s(self, i: int, tokens: int) -> float | None:
         """Seconds to the first token of a call on instance `i`, with so many tokens to be computed

@@ -76,15 +76,17 @@ class Explaining:
             return Reason(Because.DEARER if prefers.dearer(i) else Because.CHEAPEST)
         if not self._by_load:
             return Reason(self._routing.ordered)
-        other = next((one for one in instances.open(now) if one.instance != i), None)
-        here = instances[i].context - tokens
-        load = here / instances[i].limits.max_batch
-        if other is None or (other.load < load and not instances.slowness):
+        next_best = next(
+            (candidate for candidate in instances.open(now) if candidate.instance != i), None
+        )
+        own_tokens = instances[i].context - tokens
+        load = own_tokens / instances[i].limits.max_batch
+        if next_best is None or (next_best.load < load and not instances.slowness):
             return Reason(Because.ROOM)
         if slowness := instances.slowness:
-            ours, its = load * slowness[i], other.load * slowness[other.instance]
-            return Reason(Because.SPEED, "", ours, its, other.instance)
-        there = instances[other.instance]
+            ours, its = load * slowness[i], next_best.load * slowness[next_best.instance]
+            return Reason(Because.SPEED, "", ours, its, next_best.instance)
+        there = instances[next_best.instance]
         if there.limits.max_batch != instances[i].limits.max_batch:
-            return Reason(Because.LOAD, "", load, other.load, other.instance)
-        return Reason(Because.LOAD, "tokens", here, there.context, other.instance)
+            return Reason(Because.LOAD, "", load, next_best.load, next_best.instance)
+        return Reason(Because.LOAD, "tokens", own_tokens, there.context, next_best.instance)

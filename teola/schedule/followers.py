@@ -77,12 +77,12 @@ class Followers:
         if group is None:
             return []
         del self._groups[leader.same]
-        found = []
+        works = []
         for key, total in group.followers.items():
             work = self._works[key]
             work.leader, work.total = None, total
-            found.append(work)
-        return found
+            works.append(work)
+        return works
 
     def _group(self, leader: Work) -> Group | None:
         group = self._groups.get(leader.same) if leader.same is not None else None

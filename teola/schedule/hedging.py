@@ -83,12 +83,12 @@ class Hedging:
 
     def late(self, now: float) -> list[Due]:
         """Calls that were to give a token by now: perhaps they have."""
-        found: list[Due] = []
+        due: list[Due] = []
         if self._alarm is not None and self._alarm <= now + SOON_S:
             self._alarm = None
         while self._due and self._due[0].at <= now:
-            found.append(heappop(self._due))
-        return found
+            due.append(heappop(self._due))
+        return due
 
     def alarm(self) -> float | None:
         """When to look for late ones, if nobody is to look sooner already."""

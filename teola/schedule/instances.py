@@ -133,16 +133,16 @@ class Instances:
     """All instances of an engine. Those with room are kept in order, whichever changes."""
 
     def __init__(self, limits: Sequence[Limits]) -> None:
-        self._all = [Instance(one) for one in limits]
+        self._all = [Instance(limit) for limit in limits]
         self._whole = [
-            Slots(i, one.max_batch, one.max_sequences, True) for i, one in enumerate(limits)
+            Slots(i, limit.max_batch, limit.max_sequences, True) for i, limit in enumerate(limits)
         ]
         self._open = Loads(Load(i, 0.0) for i in range(len(limits)))
         self._weak: set[int] = set()
         self._gone = 0
         self.lost = not limits
         """Whether all are gone."""
-        self.least = min((one.max_batch for one in limits), default=0)
+        self.least = min((limit.max_batch for limit in limits), default=0)
         """What each of them has room for, while nothing else is there."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
@@ -477,8 +477,8 @@ class Instances:
         instance = self._all[i]
         limits = instance.limits
         health, quota = instance.health, instance.quota
-        more = quota.room(instance.calls, now) if quota is not None else limits.max_sequences
-        if more < 1 or (health is not None and health.ejected(now)):
+        spare_calls = quota.room(instance.calls, now) if quota is not None else limits.max_sequences
+        if spare_calls < 1 or (health is not None and health.ejected(now)):
             return None
         if health is not None and health.half_open(now):
             return None if instance.entries else Slots(i, limits.max_batch, 1, True)
@@ -486,7 +486,9 @@ class Instances:
         weight = max(1, int(limits.max_batch * share))
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
-            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)), now)
+            return self._room_of_llm(
+                i, weight, int(min(entries, instance.entries + spare_calls)), now
+            )
         if instance.running >= max(1, int(limits.concurrency * share)):
             return None
         rationed = instance.quota is not None and instance.quota.rationed

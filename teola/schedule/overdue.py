@@ -172,7 +172,7 @@ class Overdue:
 
     def late(self, now: float) -> list[Late]:
         """Those that are due by now. Who still waits then is due again as much later."""
-        found = []
+        late = []
         if self._alarm is not None and self._alarm <= now + SOON_S:
             self._alarm = None
         while (at := self.next_at()) is not None and at <= now:
@@ -183,10 +183,10 @@ class Overdue:
                 if sent.at + sent.wait_s > now:
                     self._again(key, sent, sent.at + sent.wait_s)
                     continue
-            found.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
+            late.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
             sent.late = True
             self._again(key, sent, now + sent.wait_s)
-        return found
+        return late
 
     def next_at(self) -> float | None:
         """When the next one is due."""

@@ -80,10 +80,10 @@ class Placing:
         self.by_keys = routing.wants_keys or by_keys(line.policy)
         """Whether one of them wants the keys of prompts."""
         self.prefixes = PrefixIndex(blocks) if self.by_keys else None
-        known = profiles or (EngineProfile(),) * len(instances)
-        self.profiles = known
+        profiled = profiles or (EngineProfile(),) * len(instances)
+        self.profiles = profiled
         self._version = -1
-        self._view = QueueView(instances, known, line.asking, self.prefixes)
+        self._view = QueueView(instances, profiled, line.asking, self.prefixes)
         routing.attach(self._view)
         if isinstance(line.policy, Attached):
             line.policy.attach(self._view)
@@ -142,9 +142,9 @@ class Placing:
         if at >= 0 and work.keys:
             block_tokens = self._instances[at].limits.block_tokens
             blocks = self._view.expected(work.keys, now).get(at, 0)
-            found = found_tokens(work, blocks, block_tokens)
-            work.found = work.row_found if work.row_tokens else found
-            self._comes(work, at, found // block_tokens)
+            hit_tokens = found_tokens(work, blocks, block_tokens)
+            work.found = work.row_found if work.row_tokens else hit_tokens
+            self._comes(work, at, hit_tokens // block_tokens)
         if self.explaining is not None:
             self.explaining.bound(work, before, held, now)
         if work.keys:

@@ -94,10 +94,10 @@ class PrefixIndex:
         pages; add to `found` where the others end."""
         get, last = self._where.get, keys[end - 1]
         for depth in range(begin, end):
-            here = keep & get(keys[depth], 0)
-            if here != keep:
-                found.append((depth, keep & ~here))
-                keep = here
+            still_kept = keep & get(keys[depth], 0)
+            if still_kept != keep:
+                found.append((depth, keep & ~still_kept))
+                keep = still_kept
                 if not keep & ~self._pages.kept.get(last, 0):
                     return keep
         if end - begin == PAGE:

@@ -73,7 +73,7 @@ class RowSpecs(Sequence[WorkSpec]):
     def add(self, row_tokens: int, age_s: float) -> int:
         """Another window, of a run that is so old; its number."""
         i, self._count = self._count, self._count + 1
-        left = 0.0 if self._interactive else age_s / LENGTH + LEFT_S
+        total_s = 0.0 if self._interactive else age_s / LENGTH + LEFT_S
         self._open[i] = WorkSpec(
             engine=self.engine,
             op=Op.PREFILLING,
@@ -82,7 +82,7 @@ class RowSpecs(Sequence[WorkSpec]):
             cuttable=True,
             depth=0,
             retries=RETRIES,
-            estimate=Estimate(total_s=left),
+            estimate=Estimate(total_s=total_s),
             planned_tokens=row_tokens,
             planned_output=self._output,
             rows=True,

@@ -315,7 +315,7 @@ class ByNameAndKeys(ByName):
 @catches(
     "found-counts",
     "what an instance finds counts as if it had to be computed",
-    edited(Placing.bind, "if work.row_tokens else found", ""),
+    edited(Placing.bind, "if work.row_tokens else hit_tokens", ""),
 )
 def test_what_an_instance_finds_takes_none_of_its_room() -> None:
     """100 tokens of room: 36 and 20 of 64 that are to be computed, then 36 more."""

@@ -81,12 +81,12 @@ class Fair:
                     f"batching policy 'fair': the weight of {name!r} must be a number above 0, "
                     f"got {weight!r}"
                 )
-        made = inner()  # what is wrong with its name or options is told now
-        self._eager, self._priority = is_eager(made), priorities(made)
+        example = inner()  # what is wrong with its name or options is told now
+        self._eager, self._priority = is_eager(example), priorities(example)
         self._make, self._name, self._weights = inner, BY[by], dict(weights)
         self._defers = by == "both"
         """Whether a tenant's rows and calls are in flows of their own."""
-        self.wants_keys = by_keys(made)
+        self.wants_keys = by_keys(example)
         self._view: EngineView | None = None
         self._begin_anew()
 

@@ -78,10 +78,10 @@ class PrefixGroups:
                 del waiting[group]
                 credit[group] = 0
             before = len(taker.slices)
-            more = taker.take(work)
+            has_room = taker.take(work)
             if len(taker.slices) > before:
                 self._offered.append((work, credit.copy()))
-                if not more:
+                if not has_room:
                     break
         return taker.slices
 

@@ -64,7 +64,7 @@ async def run_call(
     """
     output = CallOutput(members, listener.deliver, listener.item)
     usage = Usage()
-    started = told = False
+    started = end_reported = False
     written = 0
     working_for.set((call.context.query_id,))
     for params in output.params:
@@ -94,7 +94,7 @@ async def run_call(
                 if delta.finish_reason in ("length", "refusal"):
                     output.cut = delta.finish_reason == "length"
                     listener.ends(delta.finish_reason)
-                    told = True
+                    end_reported = True
                 if output.complete and not text_wanted:
                     break
     finally:
@@ -102,7 +102,7 @@ async def run_call(
     if not started:
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()
-    if text_wanted and not told and output.blank:
+    if text_wanted and not end_reported and output.blank:
         if listener.again:
             raise OutputError("the answer is empty", retryable=True)
         listener.ends("empty")

@@ -227,15 +227,15 @@ class LiveCall:
     async def run(self, host: LocalHost, call: Call) -> None:
         """To its end. Raises EngineError."""
         query, head = self._query, self._head
-        own = Hearer(query, head, self._command, self._live, follows=False)
-        self._hearers.insert(0, own)
+        first_hearer = Hearer(query, head, self._command, self._live, follows=False)
+        self._hearers.insert(0, first_hearer)
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
         decode = members[0].params
         assert isinstance(decode, DecodeParams)
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
-        token = self._token if self.is_shared or own.shown else None
+        token = self._token if self.is_shared or first_hearer.shown else None
         item = self._item if self.is_shared or is_heard(query, head) else None
-        again = self._is_first_try and not own.shown and retries_empty(host.engine)
+        again = self._is_first_try and not first_hearer.shown and retries_empty(host.engine)
         listener = Listener(
             self._first,
             self._deliver,

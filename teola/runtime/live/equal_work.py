@@ -64,16 +64,16 @@ class EqualWork:
         else:
             pieces = _pieces(query.store.resolve(i))
         most = (MOST_SHARE * seconds - DIGEST_S) / CHARACTER_S if seconds else MOST_CHARACTERS
-        told, characters = [query.context.tenant, scope], 0
+        digested, characters = [query.context.tenant, scope], 0
         try:
             for piece in pieces:
                 if piece is None or (characters := characters + len(piece)) > most:
                     return None
-                told.append(piece)
+                digested.append(piece)
         except OutputError:  # no text: whoever reads it says so
             return None
         # how Python writes a list of texts says where each of them ends
-        data = repr(told).encode("utf-8", "surrogatepass")
+        data = repr(digested).encode("utf-8", "surrogatepass")
         return blake2b(data, digest_size=16, key=fixed).digest()
 
     def find(self, query: LiveQuery, same: bytes, now: float) -> KeptAnswer | None:
@@ -136,8 +136,8 @@ def _value_pieces(value: Any) -> Iterator[str | None]:
         yield value
     elif kind is list:
         yield f"l{len(value)}"
-        for one in value:
-            yield from _value_pieces(one)
+        for item in value:
+            yield from _value_pieces(item)
     elif kind is Hit:
         yield "h"
         yield value.document

@@ -401,10 +401,10 @@ class Live(Driver[LiveQuery]):
         if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
-            for one in slices:
-                work = one.work
+            for piece in slices:
+                work = piece.work
                 if work.row_tokens:
-                    self.asked_rows.begin(host, command, one)
+                    self.asked_rows.begin(host, command, piece)
                 else:
                     self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
@@ -450,10 +450,12 @@ class Live(Driver[LiveQuery]):
             results = [as_retryable(error, len(slices))] * len(slices)
         if caller is not None:
             caller.end()
-        told = caller is not None and caller.told
+        streamed = caller is not None and caller.told
         queries, now = self.queries, self.loop.time()
         outcomes = [
-            outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
+            outcome_of(
+                queries.get(work.run), work.primitive, work.total, lo, hi, result, streamed, now
+            )
             if work.same is None
             else self._outcome_for_all(command.engine, command.batch, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
@@ -487,14 +489,16 @@ class Live(Driver[LiveQuery]):
             landed = self._landed.setdefault((engine, batch), [])
             landed.append(Landed(work, lo, hi, result))
         for follower in followers:
-            one, i = self.queries.get(follower.run), follower.primitive
-            if one is not None and not isinstance(result, Exception):
+            follower_query, i = self.queries.get(follower.run), follower.primitive
+            if follower_query is not None and not isinstance(result, Exception):
                 mine = own_copy(result)
-                own = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
-                if isinstance(own, Cause):
-                    self._fails_alone(one, i, own, now)
+                own_outcome = outcome_of(
+                    follower_query, i, total, lo, hi, mine, False, now, "shared"
+                )
+                if isinstance(own_outcome, Cause):
+                    self._fails_alone(follower_query, i, own_outcome, now)
                 else:
-                    outcome = outcome or own
+                    outcome = outcome or own_outcome
         return outcome
 
     def _fails_alone(self, query: LiveQuery, i: int, cause: Cause, now: float) -> None:
@@ -517,9 +521,11 @@ class Live(Driver[LiveQuery]):
             for work, lo, hi, result in landed:
                 if (work.run, work.primitive) == command.leader:
                     mine = own_copy(result)
-                    own = outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
-                    if isinstance(own, Cause):
-                        self._fails_alone(query, i, own, now)
+                    own_outcome = outcome_of(
+                        query, i, work.total, lo, hi, mine, False, now, "shared"
+                    )
+                    if isinstance(own_outcome, Cause):
+                        self._fails_alone(query, i, own_outcome, now)
                         return
 
     def _caller(self, command: Dispatch) -> Caller | None:
@@ -858,12 +864,12 @@ class Live(Driver[LiveQuery]):
             else:
                 self._called[key] = generated
         outcome: Outcome = {}
-        made: Reservation | None = None
+        reserved: Reservation | None = None
         try:
             most = None
             if query.run.asker.budget is not None and work.spec.members:
-                made = self.paying.begins(query, i, generated, place)
-                most = made.answer_tokens
+                reserved = self.paying.begins(query, i, generated, place)
+                most = reserved.answer_tokens
                 if same is not None and most < _asks_for(query, i):
                     same = None  # nobody else is answered with what this budget cuts off
                     generated.is_shared = False
@@ -871,21 +877,21 @@ class Live(Driver[LiveQuery]):
             if same is not None:
                 self._joinable[key] = generated
                 for follower in self.core.queues[command.engine].followers.of(work):
-                    if (other := self.queries.get(follower.run)) is not None:
+                    if (follower_query := self.queries.get(follower.run)) is not None:
                         self.billing.dropped(follower.run, follower.primitive)
-                        generated.join(other, follower.primitive, self._at_once)
+                        generated.join(follower_query, follower.primitive, self._at_once)
             reads = self.reads(query, i) if host.looks_ahead else ()
             call = call_of(
                 query, i, host.instance, work.priority, reads, most, by_text=host.by_text
             )
             if same is not None:
                 call = replace(call, context=_for_all(call.context))
-            if (kept := query.store.kept) is not None:
-                kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
+            if (kept_values := query.store.kept) is not None:
+                kept_values.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
-                    self.paying.settled(query, i, generated, place, made)
+                    self.paying.settled(query, i, generated, place, reserved)
                     self._bill(query, work, generated.usage)
                     if isinstance(same, bytes):
                         self.equal.keep(query, same, *generated.answer, self.loop.time())
@@ -894,12 +900,12 @@ class Live(Driver[LiveQuery]):
                     self._bill(query, work, NO_USAGE)
                     query.trace.ended(i, 0, self.loop.time())
         except asyncio.CancelledError as error:
-            self.paying.failed(query, i, generated, place, made, error)
+            self.paying.failed(query, i, generated, place, reserved, error)
             alone = not (generated.lost or generated.leaves())
             cancelled = QueryCancelled("aborted")
             outcome = query.failed(i, 0, cancelled, self.loop.time(), traced=alone)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            self.paying.failed(query, i, generated, place, made, error)
+            self.paying.failed(query, i, generated, place, reserved, error)
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
             alone = not (generated.lost or generated.leaves())
             outcome = query.failed(i, 0, error, self.loop.time(), again=again, traced=alone)

@@ -222,8 +222,8 @@ class LiveQuery(Query):
         place, watcher = self.place, self.watcher
         if place is None or watcher is None or place.grow.step is None or place.growing.over:
             return
-        given = (outputs or {}).get("result")
-        result: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        step_result = (outputs or {}).get("result")
+        result: Mapping[str, Any] = step_result if isinstance(step_result, Mapping) else {}
         text, step = str(result.get("text", "")), place.grow.step
         if len(text) > STEP_CHARACTERS:
             text = f"{text[:STEP_CHARACTERS]} [cut]"
@@ -261,37 +261,37 @@ class LiveQuery(Query):
 
     def left_over(self) -> dict[str, Any]:
         """Outputs of what was stopped while it grew, as far as they had come."""
-        index, found = self.plan.index, dict[str, Any]()
+        index, outputs = self.plan.index, dict[str, Any]()
         for name, ref in self.plan.graph.outputs.items():
             if ref.producer != QUERY and (left := self.left.get(index[ref.producer])) is not None:
-                found[name] = left.get(ref.port)
-        return found
+                outputs[name] = left.get(ref.port)
+        return outputs
 
     def answer_ends(self) -> frozenset[str]:
         """How the calls have ended that wrote its outputs, where not as they should. To be asked
         when it has ended."""
         if not self.ends and not self.grown_ends:
             return frozenset()
-        found = set[str]()
+        ends = set[str]()
         for i in self._wrote(self.plan.graph.outputs.values()):
-            found |= self.grown_ends.get(i, frozenset())
+            ends |= self.grown_ends.get(i, frozenset())
             if (end := self.ends.get(self.plan.head[i])) is not None:
-                found.add(end)
-        return frozenset(found)
+                ends.add(end)
+        return frozenset(ends)
 
     def finish_reasons(self) -> dict[str, str]:
         """Why the text of each output ended that a call wrote, by name: of several calls that of
         the first which did not end by itself."""
         if not self.finishes:
             return {}
-        found, head = {}, self.plan.head
+        by_name, head = {}, self.plan.head
         for name, ref in self.plan.graph.outputs.items():
             reasons = [
                 self.finishes[head[i]] for i in self._wrote([ref]) if head[i] in self.finishes
             ]
             if reasons:
-                found[name] = next((one for one in reasons if one != "stop"), "stop")
-        return found
+                by_name[name] = next((reason for reason in reasons if reason != "stop"), "stop")
+        return by_name
 
     def _wrote(self, refs: Iterable[Ref]) -> Iterator[int]:
         """What wrote these outputs, decodings and what has grown: where one of several parts is
@@ -328,8 +328,8 @@ def _unheard(query: LiveQuery, by_s: float) -> None:
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: its component and what it says, of
     which all lines but the first are indented."""
-    told = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
-    failure = QueryFailed(told)
+    message = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
+    failure = QueryFailed(message)
     failure.component, failure.__cause__ = failed.component, error
     return failure
 
@@ -369,8 +369,8 @@ def query_of(
         longer_s=longer_s,
     )
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)
-    kept = trace.values = kept_in(terms.values, inputs)
-    store = Store(plan, inputs, tally=tally, kept=kept)
+    kept_values = trace.values = kept_in(terms.values, inputs)
+    store = Store(plan, inputs, tally=tally, kept=kept_values)
     return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
 
 

@@ -61,8 +61,8 @@ class Recorded:
         """A timeline that a server told. graph: its e-graph; None: there is none yet. Raises
         InputError."""
         try:
-            spans = [_span(one) for one in timeline["spans"]]
-            indices = (one["waited_for"] for one in timeline["spans"])
+            spans = [_span(entry) for entry in timeline["spans"]]
+            indices = (entry["waited_for"] for entry in timeline["spans"])
             before = [NONE if i is None else int(i) for i in indices]
             edges = tuple((edge["from"], edge["to"]) for edge in (graph or {}).get("edges", ()))
             return cls(
@@ -71,7 +71,7 @@ class Recorded:
                 timeline["state"],
                 timeline["end_s"],
                 *_ran(spans, before, edges),
-                tuple(TimeShare(**one) for one in timeline["shares"]),
+                tuple(TimeShare(**entry) for entry in timeline["shares"]),
             )
         except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise InputError("that is no timeline; is it a Teola server of this version?") from None

@@ -342,28 +342,30 @@ class Trace:
         then."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
         beaten = []
-        for k, one in enumerate(self._sent):
-            sent = _Sent(*one, self._reasons.get(k), self._limited.get(k, 0.0))
+        for k, fields in enumerate(self._sent):
+            attempt = _Sent(*fields, self._reasons.get(k), self._limited.get(k, 0.0))
             if k in self._beaten:
-                beaten.append(self._span(sent, self._beaten[k], "cancelled"))
+                beaten.append(self._span(attempt, self._beaten[k], "cancelled"))
                 continue
-            opened.setdefault((sent.primitive, sent.lo), []).append(sent)
-        found, dropped = [*self._extra, *beaten], dict[int, float]()
+            opened.setdefault((attempt.primitive, attempt.lo), []).append(attempt)
+        spans, dropped = [*self._extra, *beaten], dict[int, float]()
         for end in map(_Ended._make, self._ended):
             tries = opened.get((end.primitive, end.lo))
             begun = tries and tries[0].at <= end.at  # else it is of a decoding, before another try
-            sent = tries.pop(0) if tries and begun else self._decoding(end)
-            found.append(self._span(sent, end.at, end.state, self._errors.get(end, "")))
+            attempt = tries.pop(0) if tries and begun else self._decoding(end)
+            spans.append(self._span(attempt, end.at, end.state, self._errors.get(end, "")))
             if end.state == "skipped":
                 dropped[end.primitive] = end.at
-        left = "running" if self.finished is None else "cancelled"
-        for sent in (*chain(*opened.values()), *self._decodings()):
-            end_at = sent.at if self.finished is None else self.finished
-            end_at = max(sent.at, min(end_at, dropped.get(sent.primitive, end_at)))
-            found.append(self._span(sent, end_at, left))
+        open_state = "running" if self.finished is None else "cancelled"
+        for attempt in (*chain(*opened.values()), *self._decodings()):
+            end_at = attempt.at if self.finished is None else self.finished
+            end_at = max(attempt.at, min(end_at, dropped.get(attempt.primitive, end_at)))
+            spans.append(self._span(attempt, end_at, open_state))
         if (at := self.finished) is not None:
-            found += [self._span(sent._replace(at=at), at, left) for sent in self._unsent]
-        return sorted(found, key=lambda span: (span.start, span.end, span.primitive))
+            spans += [
+                self._span(attempt._replace(at=at), at, open_state) for attempt in self._unsent
+            ]
+        return sorted(spans, key=lambda span: (span.start, span.end, span.primitive))
 
     @property
     def reasons(self) -> Iterator[tuple[SentTuple, Reason]]:
@@ -489,15 +491,15 @@ class Trace:
         for scope in every:
             i = scope.index(id)
             if i is not None:
-                found = scope.primitive(id, i)
-                found["batches"] = _members(scope.batches(i), [self, *beside])
-                return {"query_id": self.query_id, **found}
+                row = scope.primitive(id, i)
+                row["batches"] = _members(scope.batches(i), [self, *beside])
+                return {"query_id": self.query_id, **row}
         raise UnknownName("primitive", id, every[0].known)
 
     def to_json(self, *, errors: bool = True) -> dict[str, Any]:
         """The trace as JSON values, with those of the queries inside it (`after_s`: how long after
         its own admission they were admitted)."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "query_id": self.query_id,
             "app": self.app,
             "state": self.state,
@@ -505,15 +507,15 @@ class Trace:
             "spans": [span_json(span, errors=errors) for span in self.spans],
         }
         if self.parent is not None:
-            found["parent"] = self.parent._asdict()
+            fields["parent"] = self.parent._asdict()
         if self.more:
-            found["more"] = {"parts": self.more, "failed": self.more_failed}
+            fields["more"] = {"parts": self.more, "failed": self.more_failed}
         if self.inner:
-            found["inner"] = [
+            fields["inner"] = [
                 {"after_s": trace.admitted - self.admitted, **trace.to_json(errors=errors)}
                 for trace in self.inner
             ]
-        return found
+        return fields
 
 
 def engine_seconds(trace: Trace) -> Mapping[str, float]:
@@ -521,26 +523,26 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     place there. A batch's time is shared evenly among its slices; an LLM call has its place until
     its last decoding ends; of a slice that was tried again, all tries count, with the time between
     them."""
-    found = trace.left_s
+    seconds = trace.left_s
     for part in trace.inner:
-        found = added(found, engine_seconds(part))
+        seconds = added(seconds, engine_seconds(part))
     plan, (sent, ended, _) = trace.plan, trace.raw
     if plan is None:
-        return found
-    own, head, primitives = dict[str, float](), plan.head, plan.primitives
+        return seconds
+    by_engine, head, primitives = dict[str, float](), plan.head, plan.primitives
     begun: dict[int, tuple[float, float]] = {}
     for i, _, _, _, at, _, _, size in sent:
         if (engine := primitives[i].engine) and i not in begun:
             begun[i] = at, size
-            own.setdefault(engine, 0.0)
+            by_engine.setdefault(engine, 0.0)
     last = dict[int, float]()
     for i, _, at, state in ended:
         if state not in NOT_RUN:
             last[head[i]] = at
     for i, (first, share) in begun.items():
         if (end := last.get(i)) is not None:
-            own[primitives[i].engine] += max(0.0, end - first) / share
-    return added(found, own) if found else own
+            by_engine[primitives[i].engine] += max(0.0, end - first) / share
+    return added(seconds, by_engine) if seconds else by_engine
 
 
 def added(some: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -610,8 +612,8 @@ class GraphScope:
     def primitive(self, id: str, i: int) -> dict[str, Any]:
         """See `Trace.primitive`."""
         trace, plan = self.trace, self.trace.plan
-        own = id.removeprefix(f"{self.path}/")
-        tries = [self.placed(span) for span in trace.spans if span.primitive == own]
+        primitive = id.removeprefix(f"{self.path}/")
+        tries = [self.placed(span) for span in trace.spans if span.primitive == primitive]
         p = plan.primitives[i] if plan is not None and i != NO_PRIMITIVE else None
         values = trace.values if p is not None else None
         began = any(span.state not in (*NOT_RUN, "queued") for span in tries)
@@ -620,13 +622,13 @@ class GraphScope:
         usage = trace.usage(i) if p is not None else None
         return {
             "primitive": id,
-            "op": p.op.value if p else own,
-            "component": p.component if p else own,
+            "op": p.op.value if p else primitive,
+            "component": p.component if p else primitive,
             "engine": p.engine if p else "",
             "state": tries[-1].state if tries else "",
             "inputs": inputs,
             "outputs": values.outputs(i) if values else None,
-            "prompt": None if prompt is None else [one._asdict() for one in prompt],
+            "prompt": None if prompt is None else [message._asdict() for message in prompt],
             "tokens": None if usage is None else _tokens(usage),
             "tries": [span_json(span, errors=True) for span in tries],
             "kept": trace.values.room.state if trace.values is not None else "off",
@@ -671,25 +673,25 @@ def _tokens(usage: Usage) -> dict[str, int]:
 
 def _members(batches: Sequence[Batch], traces: Sequence[Trace]) -> list[dict[str, Any]]:
     """Whose places are known in each of these batches."""
-    wanted = {(one.engine, one.batch) for one in batches}
-    places: dict[tuple[str, int], Counter[str]] = {one: Counter() for one in wanted}
+    wanted = {(batch.engine, batch.batch) for batch in batches}
+    places: dict[tuple[str, int], Counter[str]] = {batch: Counter() for batch in wanted}
     for trace in traces:
         for place in trace.places():
             if place in wanted:
                 places[place][trace.query_id] += 1
-    found = []
-    for one in batches:
-        there = places[one.engine, one.batch]
-        found.append(
+    rows = []
+    for batch in batches:
+        there = places[batch.engine, batch.batch]
+        rows.append(
             {
-                "batch": one.batch,
-                "instance": one.instance,
-                "size": one.size,
+                "batch": batch.batch,
+                "instance": batch.instance,
+                "size": batch.size,
                 "queries": [*there],
-                "others": max(0, one.size - there.total()),
+                "others": max(0, batch.size - there.total()),
             }
         )
-    return found
+    return rows
 
 
 def _why(sent: _Sent) -> str:

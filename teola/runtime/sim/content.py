@@ -48,7 +48,7 @@ def said(
 ) -> PromptContent:
     """The whole prompt of primitive `i`, with the prefix that was computed before. salt: of its
     keys. keys: the first ones, which need not be worked out again."""
-    excerpts, tokens, known = prompt_of(query, i), 0, tuple(keys)
+    excerpts, tokens, block_keys = prompt_of(query, i), 0, tuple(keys)
     for piece in reversed(query.run.fused.get(i, ())):
         excerpts = prompt_of(query, piece) + excerpts
     for excerpt in excerpts:
@@ -57,13 +57,13 @@ def said(
     if before >= 0:
         prefix: PromptContent = query.store.values[before]["sequence"].said
         excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens
-        if not known and prefix.block_tokens == block_tokens:
-            known = prefix.keys
-    elif block_tokens and not known and i not in query.run.fused:
-        known = _beginning(query, i, block_tokens, salt)
-    if block_tokens and len(known) < tokens // block_tokens:
-        known = excerpt_keys(excerpts, block_tokens, salt, known)
-    return PromptContent(excerpts, tokens, block_tokens, known)
+        if not block_keys and prefix.block_tokens == block_tokens:
+            block_keys = prefix.keys
+    elif block_tokens and not block_keys and i not in query.run.fused:
+        block_keys = _beginning(query, i, block_tokens, salt)
+    if block_tokens and len(block_keys) < tokens // block_tokens:
+        block_keys = excerpt_keys(excerpts, block_tokens, salt, block_keys)
+    return PromptContent(excerpts, tokens, block_tokens, block_keys)
 
 
 def _beginning(query: Query, i: int, block_tokens: int, salt: int) -> tuple[int, ...]:

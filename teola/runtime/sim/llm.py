@@ -167,21 +167,21 @@ class Stepper:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
         profile, salt = self.profile, salt_of(query, self.profile)
-        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
+        content = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
         ends = ends_of_parts(query, id[1]) if self._looks_ahead else ()
         category = query.run.asker.app, query.plan.primitives[id[1]].component
         sequence = TokenSequence(
             id,
-            found.tokens,
+            content.tokens,
             length,
             tuple([delivery.at for delivery in deliveries]),
-            found.keys,
+            content.keys,
             access=Access(category, 0, query.run.asker.program, self._reads(query, id[1], ends)),
         )
-        called = self.calls[id] = Called(batch, deliveries, found, sequence, ends)
+        called = self.calls[id] = Called(batch, deliveries, content, sequence, ends)
         if profile.prefix_reuse:
             sequence.keep = not deliveries
-            sequence.grown = partial(found.grown, answer_of(deliveries, length), salt)
+            sequence.grown = partial(content.grown, answer_of(deliveries, length), salt)
         try:
             self.server.add(sequence)
         except EngineError as error:

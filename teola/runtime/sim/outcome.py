@@ -140,28 +140,28 @@ class Planned:
         return {port: _texts(length, n) if many else Tokens(length) for port in p.outputs}
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
-        plan, found, length, text = query.plan, list[Delivery](), 0, new_text()
+        plan, deliveries, length, text = query.plan, list[Delivery](), 0, new_text()
         if told_port(query, head):
             assert query.place is not None
             member = plan.members[head][0]
             expects = query.place.grow.expects
-            found += [Delivery(member, at, item, k) for k, (at, item) in enumerate(expects)]
+            deliveries += [Delivery(member, at, item, k) for k, (at, item) in enumerate(expects)]
             p = plan.primitives[member]
             length = expects[-1][0] if expects else self._answer(p)
             outputs = p.outputs
             result: dict[str, Any] = {name: Tokens.of(text, 0, length) for name in outputs}
             result["items"] = [item for _, item in expects]
-            return length, [*found, Delivery(member, length, result)]
+            return length, [*deliveries, Delivery(member, length, result)]
         for member in plan.members[head]:
             p, so_far = plan.primitives[member], length
             assert isinstance(p.params, DecodeParams)
             length = self._length(query, p, so_far)
-            given = self._generated(p, text, so_far, length)
+            generated = self._generated(p, text, so_far, length)
             if head in plan.feeding:
-                items, size = given["items"], self._item(p)
-                found += self._items(member, length, items, p.params.item or 0, size)
-            found.append(Delivery(member, length, given))
-        return length, found
+                items, size = generated["items"], self._item(p)
+                deliveries += self._items(member, length, items, p.params.item or 0, size)
+            deliveries.append(Delivery(member, length, generated))
+        return length, deliveries
 
     def _items(
         self, member: int, length: int, items: Sequence[Any], first: int, size: int

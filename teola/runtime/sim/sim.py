@@ -589,7 +589,7 @@ class Sim(Driver[Query]):
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile = self._profiles[command.engine].of(command.instance)
-        items, tokens, stretch, own = 0, 0, 1.0, 0.0
+        items, tokens, stretch, longest_s = 0, 0, 1.0, 0.0
         cost = None
         for work, lo, hi in command.slices:
             query = self.queries.get(work.run)
@@ -597,9 +597,9 @@ class Sim(Driver[Query]):
                 continue
             cost = profile.cost(work.spec.op)
             component = query.plan.primitives[work.primitive].component
-            known = self.profile.habit(query.run.asker.app, component).seconds
-            if known is not None:
-                own = max(own, known)
+            habit_s = self.profile.habit(query.run.asker.app, component).seconds
+            if habit_s is not None:
+                longest_s = max(longest_s, habit_s)
                 continue
             items += hi - lo
             if cost.per_token_s:
@@ -607,7 +607,7 @@ class Sim(Driver[Query]):
             if cost.sigma:
                 factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
-        return max(own, cost.seconds(items, tokens) * stretch if cost and items else 0.0)
+        return max(longest_s, cost.seconds(items, tokens) * stretch if cost and items else 0.0)
 
     def worked(self, engine: str, seconds: float) -> None:
         """An instance has done so many seconds of work."""

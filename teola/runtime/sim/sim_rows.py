@@ -169,11 +169,13 @@ class RowsOnServer:
         work, lo, hi = sent
         asked = self._sim.asked(work.run)
         key = batch, work.run, work.primitive, lo
-        one = self._slices[key] = _OnServer(asked, work, hi - lo)
+        on_server = self._slices[key] = _OnServer(asked, work, hi - lo)
         self._dirty[key] = None
         for row in range(lo, hi):
             if asked is None:
-                self._fails(one, row, QueryCancelled("the run ended before its rows were asked"))
+                self._fails(
+                    on_server, row, QueryCancelled("the run ended before its rows were asked")
+                )
                 continue
             said = asked.windows[work.primitive][row]
             keys = row_keys(asked, said, self._profile)
@@ -183,9 +185,9 @@ class RowsOnServer:
             try:
                 self._server.add(sequence)
             except EngineError as error:
-                self._fails(one, row, error)
+                self._fails(on_server, row, error)
             else:
-                one.sequences[row] = sequence
+                on_server.sequences[row] = sequence
 
     def _fails(self, one: _OnServer, row: int, error: EngineError | QueryCancelled) -> None:
         one.failed.append(RowFailure(row, Cause(error)))
@@ -220,11 +222,11 @@ class RowsOnServer:
         """Tell the core what has become of them."""
         dirty, self._dirty = self._dirty, {}
         for key in dirty:
-            one = self._slices[key]
-            ended, one.ended = one.ended, []
-            failed, one.failed = one.failed, []
-            firsts, one.firsts = one.firsts, 0
-            if not one.left:
+            on_server = self._slices[key]
+            ended, on_server.ended = on_server.ended, []
+            failed, on_server.failed = on_server.failed, []
+            firsts, on_server.firsts = on_server.firsts, 0
+            if not on_server.left:
                 del self._slices[key]
             rows = {sequence.id.row: sequence for sequence in ended}  # type: ignore[attr-defined]
             event = RowsEnded(
@@ -235,7 +237,10 @@ class RowsOnServer:
                 firsts=firsts,
                 cached=sum(sequence.cached for sequence in ended) if ended else None,
                 generated=sum(sequence.generated for sequence in ended) if ended else None,
-                given=[Usage(one.prompt, one.generated, one.cached) for one in ended],
+                given=[
+                    Usage(sequence.prompt, sequence.generated, sequence.cached)
+                    for sequence in ended
+                ],
             )
             self._sim.handle(event, self._sim.now)
 

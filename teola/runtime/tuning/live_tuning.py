@@ -171,12 +171,14 @@ class LiveTuning:
             value = await self._process.tuned(case, target.kind, target.option, target.grid)
             self._post(Tuned(self.engine, target.kind, {target.option: value}))
         except (EngineError, OSError, ValueError) as error:  # of the process, or of its pipe
-            told = "engine %(engine)s: %(error_type)s while it was tuned; its policy stays as it is"
+            message = (
+                "engine %(engine)s: %(error_type)s while it was tuned; its policy stays as it is"
+            )
             note(
                 log,
                 logging.WARNING,
                 "tuning_failed",
-                told,
+                message,
                 engine=self.engine,
                 error_type=type(error).__name__,
             )

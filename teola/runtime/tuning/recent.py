@@ -87,26 +87,26 @@ class Recent:
         long. Of an application of which none has ended, none counts. rate: another."""
         self.forget(now)
         source = Random(f"resampled/{seed}")
-        whole = [query for _, query in self._ended]
-        apps = {query.app for query in whole}
+        completed = [query for _, query in self._ended]
+        apps = {query.app for query in completed}
         began = [
             id
             for id, query in self._began.items()
             if query.arrival >= now - self.window_s and query.app in apps
         ]
-        if not whole:
+        if not completed:
             return []
-        pool: list[StagedQuery | str] = [*whole, *began]
-        first = min(query.arrival for query in (*whole, *(self._began[id] for id in began)))
+        pool: list[StagedQuery | str] = [*completed, *began]
+        first = min(query.arrival for query in (*completed, *(self._began[id] for id in began)))
         span_s = max(now - first, 1e-9)
-        at, found = 0.0, []
+        at, resampled = 0.0, []
         for _ in range(DRAWN):
             at += source.expovariate(rate or len(pool) / span_s)
             drawn = source.choice(pool)
             if isinstance(drawn, str):
-                drawn = self._completed(drawn, whole, source)
-            found.append(replace(drawn, arrival=at))
-        return found
+                drawn = self._completed(drawn, completed, source)
+            resampled.append(replace(drawn, arrival=at))
+        return resampled
 
     def _completed(self, id: str, whole: Sequence[StagedQuery], source: Random) -> StagedQuery:
         """A query that runs, with the rest of one like it. Those that have ended first are short,
