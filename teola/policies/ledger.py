@@ -47,7 +47,7 @@ class AccountsLock:
 
 
 GUARD: Final = AccountsLock()
-"""Of all accounts."""
+"""The lock of all accounts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +79,7 @@ class BudgetAccount:
 
     @property
     def left_tokens(self) -> float:
-        """That are neither taken nor reserved."""
+        """Tokens that are neither taken nor reserved."""
         return self.most_tokens - self.tokens - self.held_tokens - self.kept_tokens
 
     @property

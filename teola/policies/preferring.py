@@ -58,7 +58,7 @@ def check_late(prefer: Prefer | None, name: str, policy: RoutingPolicy, *, whole
 
 
 def ranks(prices: Sequence[Price | None], where: str) -> list[int]:
-    """Of each instance, how many lower prices there are. Prices are compared for a call with
+    """For each instance, how many lower prices there are. Prices are compared for a call with
     `PROMPT` tokens of prompt for each of the answer. Raises InputError where one is not known."""
     costs: list[float] = []
     for i, price in enumerate(prices):

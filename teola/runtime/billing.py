@@ -36,7 +36,7 @@ SHORT: Final = 64
 MOST_EXTRA: Final = 3 * SHORT
 """What a template is believed to add at most: the text of a short prompt may be dense, too."""
 FADING: Final = 0.999
-"""Of the largest ratio, with each prompt that has less."""
+"""What is left of the largest ratio after each prompt that has a smaller one."""
 PLENTY: Final = 2
 """Times the tokens that a component usually writes: a call that may write so much need not wait."""
 

@@ -62,7 +62,7 @@ class DayAccount(BudgetAccount):
 
 
 class DayAccounts:
-    """Those of one runtime, by the name of what they bound."""
+    """The accounts of one runtime, by the name of what they bound."""
 
     def __init__(self, today: Callable[[], int] = _today) -> None:
         self._today, self._known = today, dict[str, DayAccount]()

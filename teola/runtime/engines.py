@@ -213,8 +213,9 @@ class EngineConfig:
         return replace(entry, pool=profiles_of(entry, profiles, specs))
 
     def prices(self, name: str, known: Mapping[str, Price]) -> list[Price | None]:
-        """Of each instance, as far as that can be told before it is started: its own, else that of
-        the model that it names, else that of the engine. known: prices by model, or by engine."""
+        """Prices of the instances, as far as they can be told before these are started: each one's
+        own, else that of the model that it names, else that of the engine. known: prices by model,
+        or by engine."""
         found = []
         for instance in range(self.instances):
             own = self.member(name, instance)

@@ -70,7 +70,7 @@ def _new(known: list[Any], found: list[Any]) -> list[Any]:
 
 
 def _in_order(hits: list[Any], scored: list[Any], scores: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Those of `hits` that were scored, with their scores, which came in the order of `scored`."""
+    """The scored ones of `hits`, with their scores, which came in the order of `scored`."""
     by_id = {hit.id: x for hit, x in zip(scored, scores, strict=False) if isinstance(hit, Hit)}
     pairs = [(hit, by_id[hit.id]) for hit in hits if isinstance(hit, Hit) and hit.id in by_id]
     pairs += [(x, y) for x, y in zip(scored, scores, strict=False) if not isinstance(x, Hit)]

@@ -16,8 +16,9 @@ END: Final = maxsize
 
 
 def next_reads(run: GraphRun, i: int, sent: Callable[[int], bool]) -> tuple[NextRead, ...]:
-    """Of call `i`, which is about to begin. sent: whether a call was, and thus reads by itself what
-    it shares with this one. Counted in parts of the whole prompt that are there."""
+    """When the prompt of call `i`, which is about to begin, is read again. sent: whether a call was
+    sent, and thus reads by itself what it shares with this one. Counted in parts of the whole
+    prompt that are there."""
     beginning = run.plan.beginnings.get(i)
     if beginning is None or not beginning.parts:
         return ()

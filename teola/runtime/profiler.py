@@ -47,7 +47,7 @@ from teola.runtime.hosts.local import LocalHost
 
 CHUNK_WORDS: Final = 180
 DIMENSIONS: Final = 384
-"""Of vectors for a store that does not tell its own."""
+"""Dimensions of vectors for a store that does not tell its own."""
 _WORDS: Final = [
     "time", "engine", "graph", "query", "answer", "table", "river", "machine", "letter", "school",
     "number", "system", "water", "paper", "light", "market", "season", "window", "garden",

@@ -124,7 +124,7 @@ class PythonEngine:
 
 
 def _terms() -> Terms | None:
-    """Of the query that is worked for."""
+    """The terms of the query that is worked for."""
     caller = calling.get()
     return None if caller is None or caller.over else caller.query.terms
 

@@ -141,8 +141,8 @@ def default_folder(data_dir: str | Path | None = None) -> Path:
 
 
 def _digest(engine: str, kind: str, config: EngineConfig) -> str:
-    """Of its name, and of what its times depend on: how it is made, in whatever order its pool is
-    listed, and the machine."""
+    """A digest of an engine's name, and of what its times depend on: how it is made, in whatever
+    order its pool is listed, and the machine."""
     made = {
         "engine": engine,
         "type": kind,

@@ -137,7 +137,7 @@ class Runtime:
             for i in range(len(config.pool))
             if (price := config.member(name, i).price) is not None
         }
-        """Of instances that have prices of their own, by engine and number."""
+        """Prices of instances that have their own, by engine and number."""
         self._tuning: TunerProcess | None = None
         self._tuned: list[LiveTuning] = []
         self.fitting = Fitting()
@@ -236,8 +236,8 @@ class Runtime:
         return bool(self.prices or self.own_prices)
 
     def price_of(self, name: str) -> Price | None:
-        """Of a million tokens of the model of engine `name`, the dearest of its instances' (None:
-        one of them has no price)."""
+        """Price of a million tokens of the model of engine `name`, the dearest of its instances'
+        (None: one of them has no price)."""
         found: Price | None = None
         for i, engine in enumerate(self.engines(name) if self.priced else ()):
             asked = near(engine)

@@ -54,7 +54,7 @@ class Composite(Tokens):
 
     @classmethod
     def made_of(cls, excerpts: Iterable[Excerpt]) -> Composite:
-        """These parts, one after another."""
+        """A prompt made of these parts, one after another."""
         parts = tuple(excerpts)
         made = cls(sum(part.length for part in parts))
         made.excerpts = parts
@@ -75,7 +75,7 @@ class Composite(Tokens):
         return made
 
     def keys(self, block_tokens: int, salt: int) -> tuple[int, ...]:
-        """As `excerpt_keys` of its parts."""
+        """Keys of its blocks; see `excerpt_keys`."""
         size, by, known = self._known
         if (size, by) != (block_tokens, salt):
             known = ()

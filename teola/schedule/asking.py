@@ -42,10 +42,10 @@ class Asking:
         self._tokens: dict[int, int] = {}
         self._context: dict[int, int] = {}
         self._ask: set[int] = set()
-        """Of those that something is bound to, who is to be asked when it has room."""
+        """Instances that something queued is bound to, and that are asked once they have room."""
         self._free = 0
         self._calls = 0
-        """As many calls as is bound to none: rows of a window are one each."""
+        """Calls of the works that are bound to no instance. Rows of a window are one each."""
         self._version = 0
         self._declined: dict[int, Declined] = {}
         self._wakes: list[tuple[float, int]] = []

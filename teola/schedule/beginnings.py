@@ -58,14 +58,14 @@ class _Node:
     def __init__(self) -> None:
         self.after: dict[Part, _Node] = {}
         self.readers: dict[int, int] = {}
-        """With their places in that order."""
+        """Reader -> its place in that order."""
 
 
 def beginnings(
     primitives: Sequence[Primitive], specs: Sequence[WorkSpec], sequence_of: Sequence[int]
 ) -> dict[int, Beginning]:
-    """By primitive, of every prefilling whose whole prompt is known. specs, sequence_of: as a Plan
-    has them."""
+    """The beginning of every prefilling whose whole prompt is known, by primitive. specs,
+    sequence_of: as a Plan has them."""
     prompts = {i: _whole(primitives, sequence_of, i) for i, p in enumerate(primitives) if _reads(p)}
     order = sorted(prompts, key=lambda i: (specs[i].estimate.latest_s, -specs[i].depth, i))
     roots: dict[str, _Node] = {}

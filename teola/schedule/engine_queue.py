@@ -101,13 +101,13 @@ class EngineQueue:
         self.placing = Placing(routing, self.works, self.line, self.instances, profiles)
         self._priority = priorities(batching)
         self.next_batch = 0
-        """Its number."""
+        """Number of the next batch."""
         self.followers = Followers(self.works)
         self.retry_budget = RetryBudget()
         self.overdue: Overdue | None = None
-        """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
+        """Notices first tokens that do not come. None where nothing can hang."""
         self.hedging: Hedging | None = None
-        """Who lets calls whose first token is late run a second time; None: nobody."""
+        """Lets calls whose first token is late run a second time. None where nobody wants that."""
         self.rows = RowSlices(self)
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
@@ -678,7 +678,7 @@ class EngineQueue:
     def _one_failed(
         self, work: Work, backup: Backup, batch: int, cause: Cause, now: float
     ) -> list[Output]:
-        """Of two tries one has failed, or was refused, before any token: the other goes on."""
+        """One of two tries has failed, or was refused, before any token: the other one goes on."""
         out: Outbox = []
         key = work.run, work.primitive
         if batch == backup.batch:

@@ -16,7 +16,7 @@ from teola.schedule.instances import Instances
 
 
 class Explaining:
-    """Of the works of one engine."""
+    """Says of the works of one engine why they go where they go."""
 
     def __init__(self, routing: RoutingPolicy, instances: Instances, asking: Asking) -> None:
         self._routing, self._instances, self._asking = routing, instances, asking

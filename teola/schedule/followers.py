@@ -27,7 +27,7 @@ class Group:
 
 
 class Followers:
-    """Those of one queue. works: all that it knows."""
+    """The followers of one queue. works: all works that the queue knows."""
 
     def __init__(self, works: Mapping[WorkKey, Work]) -> None:
         self._works = works
@@ -56,7 +56,7 @@ class Followers:
         work.total = 0
 
     def of(self, leader: Work) -> list[Work]:
-        """Who follows `leader`."""
+        """The works that follow `leader`."""
         group = self._group(leader)
         return [] if group is None else [self._works[key] for key in group.followers]
 

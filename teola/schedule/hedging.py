@@ -18,7 +18,7 @@ from teola.policies.work import Work, WorkKey
 from teola.schedule.overdue import SOON_S, Overdue
 
 AT: Final = 0.95
-"""Of 100 first tokens, so many come sooner than one for which a second call is made."""
+"""A second call is made when a first token is later than this share of all first tokens."""
 ENOUGH: Final = 20
 """First tokens, of which one is later than that."""
 

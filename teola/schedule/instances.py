@@ -52,7 +52,7 @@ class Limits(NamedTuple):
 
     @property
     def kv_tokens(self) -> int | None:
-        """That its cache holds, where that is known."""
+        """Tokens that its cache holds, where that is known."""
         return None if self.kv_blocks is None else self.kv_blocks * self.block_tokens
 
     def by_text(self, block_tokens: int) -> Limits:
@@ -170,8 +170,8 @@ class Instances:
 
     @property
     def weak(self) -> Iterable[int]:
-        """Those that were ejected or refused something, of which only the time tells whether they
-        are usable."""
+        """Instances that were ejected or refused something: only the time tells whether they are
+        usable."""
         return self._weak
 
     def others(self, i: int, now: float) -> bool:

@@ -30,7 +30,8 @@ FEW: Final = 3
 `UNKNOWN_S`, so a pool may load its models when it is first asked."""
 ENOUGH: Final = 50
 KEPT: Final = 200
-"""Of the newest first tokens it is remembered how much longer they took than expected."""
+"""So many of the newest first tokens are remembered, each with how much longer it took than
+expected."""
 AT: Final = 0.99
 SOON_S: Final = 1e-3
 """A timer may fire so much too early; another one is set then."""
@@ -75,7 +76,8 @@ class Overdue:
         """First tokens of such calls, and at how many of them it is reckoned anew when those that
         wait are due."""
         self._slowest_s, self._most_tokens = 0.0, 1
-        """Of first tokens of such calls: the longest time, and the most that was to be computed."""
+        """The longest time to a first token of such calls, and the most tokens that one had to wait
+        for."""
         self._alarm: float | None = None
         self._newest: deque[float] = deque()
         self._ordered: list[float] = []
@@ -121,7 +123,7 @@ class Overdue:
         heappush(self._due, (sent.due, batch, key))
 
     def came(self, key: WorkKey, now: float) -> None:
-        """It has given a token."""
+        """A call has given a token."""
         sent = self._sent.pop(key, None)
         if self._blind.pop(key, None) is not None and sent is not None:
             self._blind_came(sent, now)
@@ -134,7 +136,7 @@ class Overdue:
             del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
 
     def left(self, key: WorkKey) -> None:
-        """It has ended, or nobody waits for it."""
+        """A call has ended, or nobody waits for it."""
         self._sent.pop(key, None)
         self._blind.pop(key, None)
 
@@ -171,7 +173,7 @@ class Overdue:
         return at
 
     def late(self, now: float) -> list[Late]:
-        """Those that are due by now. Who still waits then is due again as much later."""
+        """Calls that are due by now. A call that goes on waiting is due again as much later."""
         late = []
         if self._alarm is not None and self._alarm <= now + SOON_S:
             self._alarm = None

@@ -33,7 +33,8 @@ class PrefixIndex:
         self._blocks = blocks
         self._of_unknown_size = [i for i, most in enumerate(blocks) if most is None]
         self._where: dict[Hashable, int] = {}
-        """By key, a bit for each instance that keeps it; above those, one if it is in a page."""
+        """Key -> a bit for each instance that keeps it; one more bit, above those, if it is in a
+        page."""
         self._all = (1 << len(blocks)) - 1
         self._pages, self._coming = Pages(self._where, self._all + 1), Coming(self._where)
         self._look_again = 0.0
@@ -121,7 +122,7 @@ class PrefixIndex:
         return self._coming.add(i, keys, start)
 
     def came(self, chain: Chain) -> None:
-        """That call has computed them, or never will."""
+        """The call of this chain has computed its blocks, or never will."""
         self._coming.remove(chain)
 
     def _forget_old(self, now: float) -> None:

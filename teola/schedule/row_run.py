@@ -142,7 +142,7 @@ class RowRun:
 
     @property
     def engine(self) -> str:
-        """Who is asked."""
+        """Name of the engine that is asked."""
         return self.plan.engine
 
     def attach(self, out: Outbox, ask: AskQueues) -> None:

@@ -98,7 +98,7 @@ class RowSlices:
         self._numbered: dict[WorkKey, RowSlice] = {}
         self._count = 0
         self.overdue: Overdue | None = None
-        """Who notices rows that give no token; see EngineQueue."""
+        """Notices rows that give no token; see EngineQueue."""
         self._kept, self._alarm = False, 0.0
 
     def __bool__(self) -> bool:
@@ -139,7 +139,7 @@ class RowSlices:
     # --- what goes out ----------------------------------------------------------------------
 
     def shared(self, slices: list[Slice], idle: int) -> list[Slice]:
-        """As much of the first rows as one of so many idle instances takes, if they share what is
+        """The part of the first rows that one instance takes, if so many idle ones share what is
         left of their window."""
         work, lo, hi = slices[0]
         most = max(1, ceil(work.remaining / idle)) if work.affinity < 0 else hi - lo
@@ -161,7 +161,7 @@ class RowSlices:
             self.overdue.sent(number, i, batch, expected, now, pending + own)
 
     def news(self, i: int, slices: Sequence[Slice]) -> list[Slice]:
-        """Of a batch for instance `i`, what a routing policy is told: a window is one call to it,
+        """What a routing policy is told of a batch for instance `i`: a window is one call to it,
         which begins with its first rows."""
         slices_told = []
         for piece in slices:
@@ -259,7 +259,7 @@ class RowSlices:
     # --- steps of that ----------------------------------------------------------------------
 
     def _began(self, row_slice: RowSlice, work: Work, firsts: int, now: float) -> None:
-        """So many more of its rows have given a token."""
+        """Count rows that have given their first tokens."""
         queue, window = self._queue, work.window
         assert window is not None
         row_slice.prefilling -= firsts
@@ -273,7 +273,7 @@ class RowSlices:
                 queue.placing.prefilled(row_slice.instance, work, now)
 
     def _land(self, row_slice: RowSlice, work: Work, rows: int, unbegun: int, now: float) -> None:
-        """So many of its rows leave their places, of which some had given no token."""
+        """Count rows that leave their places. unbegun: how many of them had given no token."""
         instances, weight = self._queue.instances, unbegun * work.missing
         row_slice.prefilling -= unbegun
         here = instances.land(row_slice.instance, row_slice.batch, work.weighs(rows), weight, rows)
@@ -284,7 +284,7 @@ class RowSlices:
     def _answered(
         self, out: Outbox, row_slice: RowSlice, work: Work, rows: int, event: RowsEnded, now: float
     ) -> None:
-        """So many of its rows were answered."""
+        """Count rows that were answered."""
         queue, i, window = self._queue, row_slice.instance, work.window
         assert window is not None
         self._land(row_slice, work, rows, 0, now)
@@ -389,27 +389,27 @@ class RowSlices:
         return back, over
 
     def _later(self, work: Work, rows: Sequence[int], cause: Cause, instance: int) -> None:
-        """These rows go again when the rest of their window is over."""
+        """Let these rows go again when the rest of their window is over."""
         window = work.window
         assert window is not None
         window.failed.update(dict.fromkeys(rows, cause))
         window.failed_at = instance
 
     def _put_back(self, work: Work, rows: Sequence[int], avoid: int, now: float) -> None:
-        """These rows have not come back from where they were: they are queued where they stood."""
+        """Queue rows where they stood: they have not come back from where they were."""
         if rows:
             self._told(work, now, failed=True)
             spans = merged([*ranges(rows), *work.spans])
             self._queue.placing.rows_again(work, spans, avoid, now)
 
     def _fail(self, out: Outbox, key: WorkKey, over: Sequence[tuple[int, Cause]]) -> None:
-        """These rows will not be answered."""
+        """Tell that these rows will not be answered."""
         if over:
             self._done(self._queue.works[key], len(over))
             out.append(RowsOver(*key, None, over))
 
     def _done(self, work: Work, errors: int) -> None:
-        """So many of its rows will not be answered, and are over."""
+        """Count rows that will not be answered, and are over."""
         assert work.window is not None
         work.done += errors
         work.window.errors += errors

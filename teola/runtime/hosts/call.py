@@ -168,7 +168,7 @@ class CallOutput:
         self.delivered = len(self.members)
 
     def _last_items(self, parser: ListParser) -> Sequence[Any]:
-        """Those that the end of the text completes. Raises OutputError."""
+        """The items that the end of the text completes. Raises OutputError."""
         try:
             return parser.close()
         except OutputError as error:

@@ -83,7 +83,7 @@ class LocalHost:
         self.turns = Turns(engine.spec.concurrency)
         """Decides which tenant's document is read next, if it reads documents."""
         self.sentence: asyncio.Task[Any] | None = None
-        """Of an embedder: its vector of one sentence (embedder_identity.py), once needed."""
+        """An embedder's vector of one sentence (embedder_identity.py), once needed."""
         self._threads: LastingPool | None = None
 
     async def start(self) -> None:

@@ -245,7 +245,7 @@ class RayEngine(RemoteEngine):
 
 
 def _held(request: Request, objects: list[Any]) -> Request:
-    """With every RemoteList replaced by what says which of `objects` it is made of."""
+    """The request with every RemoteList replaced by what says which of `objects` it is made of."""
     inputs: dict[str, Any] = {}
     for name, value in request.inputs.items():
         if type(value) is RemoteList:

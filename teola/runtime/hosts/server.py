@@ -61,7 +61,7 @@ class Recipe(NamedTuple):
         return made
 
     def travelling(self) -> Recipe:
-        """With the registered eviction policies that its options name."""
+        """The recipe with the registered eviction policies that its options name."""
         named = {option for option in self.options.values() if isinstance(option, str)}
         found = REGISTRY.registered()
         policies = [(name, found[name].thing) for name in sorted(named & found.keys())]
@@ -199,7 +199,8 @@ class EngineServer:
             del self._early[next(iter(self._early))]
 
     def _received(self, call: Call, sent: float) -> Call:
-        """With what the prefix's handle names, if that is still here (else it is computed anew)."""
+        """The call with what its prefix's handle names, if that is still here (else it is computed
+        anew)."""
         prefix = call.prefix
         if prefix is not None and prefix.state is not None:
             named = prefix.state

@@ -25,7 +25,8 @@ PING_EVERY_S: Final = 5.0
 PING_LIMIT_S: Final = 30.0
 TRIES: Final = 5
 PATIENCE_S: Final = 120.0
-"""As long as queries have by default: few of those that wait would live to see a later success."""
+"""The time that queries have by default: few of those that wait would live to see a later
+success."""
 PAUSE_S: Final = 0.5
 """Before the second attempt; doubled before each further one."""
 WAITED_FOR_PAUSE_S: Final = 5.0

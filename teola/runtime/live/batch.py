@@ -31,7 +31,7 @@ def lies_elsewhere(request: Request | None) -> bool:
 
 
 async def fetched(request: Request) -> Request:
-    """With what other engines kept elsewhere, for an engine that cannot reach it."""
+    """The request with what other engines kept elsewhere, for an engine that cannot reach it."""
     inputs = {
         name: await value.fetch() if type(value) is RemoteList else value
         for name, value in request.inputs.items()

@@ -24,9 +24,9 @@ from teola.schedule.plan import Plan
 DIGEST_S, CHARACTER_S = 6e-6, 2e-9
 """What a digest takes, and for each character of what it is made of."""
 MOST_SHARE: Final = 0.01
-"""Of the time of a work that its digest may take."""
+"""The share of a work's time that its digest may take."""
 MOST_CHARACTERS: Final = 1_000_000
-"""Of what a digest is made, where no time is known."""
+"""Characters that a digest is made of at most, where no time is known."""
 KEPT_ENDS: Final = ("", "length")
 """How calls have ended (see Trace.ends) whose answers are kept."""
 ATOMS: Final = (int, float, bool, type(None))
@@ -110,7 +110,7 @@ def _alike(plan: Plan, i: int) -> bytes | None:
 
 
 def _prompt_pieces(query: LiveQuery, i: int) -> Iterator[str | None]:
-    """Its whole prompt; tokens depend on where one part ends and the next begins."""
+    """Pieces of a call's whole prompt; tokens depend on where one part ends and the next begins."""
     before = query.run.before(i)
     if before >= 0:
         for part in query.store.values[before]["sequence"].parts:
@@ -123,7 +123,7 @@ def _prompt_pieces(query: LiveQuery, i: int) -> Iterator[str | None]:
 
 
 def _pieces(inputs: Mapping[str, Any]) -> Iterator[str | None]:
-    """Its inputs, by name; None where one is not known by its value."""
+    """Pieces of a primitive's inputs, by name; None where one is not known by its value."""
     for name, value in inputs.items():
         yield name
         yield from _value_pieces(value)

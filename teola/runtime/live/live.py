@@ -143,7 +143,7 @@ class Live(Driver[LiveQuery]):
         self._sizing = Sizing(loop, self.hosts, self._was_sized, self.wake)
         self.sequences = KeptSequences()
         self.asking: set[People] = set()
-        """Those who have been asked something."""
+        """People who have been asked something."""
         self.equal = EqualWork()
         self._joinable: dict[WorkKey, LiveCall] = {}
         """Calls under way that equal ones may join."""
@@ -154,7 +154,7 @@ class Live(Driver[LiveQuery]):
         self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.listeners: list[Listens] = []
-        """Who hears which queries come and end, besides those inside others."""
+        """They hear which queries come and end, besides those inside others."""
         self.asked_rows = SentRows(self)
 
     # --- queries --------------------------------------------------------------------------

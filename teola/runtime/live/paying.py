@@ -45,7 +45,7 @@ class Paying:
         """Under way, of calls that are paid from a budget."""
 
     def price(self, engine: str, instance: int) -> Price | None:
-        """Of the model of an instance; None: nobody knows it."""
+        """Price of the model of an instance; None: nobody knows it."""
         if (own := self.own.get((engine, instance))) is not None or not self.prices:
             return own
         host = self._hosts.get((engine, instance))

@@ -69,7 +69,7 @@ class Progress(NamedTuple):
 
 Watcher = Callable[[Token | Progress | ToolStep], None]
 STEP_CHARACTERS: Final = 2000
-"""Of a result, as whoever follows a query is told it."""
+"""Characters of a step's result that the watcher of a query is told."""
 
 
 @dataclass(slots=True)
@@ -184,12 +184,12 @@ class LiveQuery(Query):
         return SequenceHandle("", -1, (*parts, *self.store.prompt(i)))
 
     def stand_still(self) -> None:
-        """Its deadline does not come while it waits for people."""
+        """Stop its deadline while it waits for people."""
         if self.timer is not None:
             self.timer.cancel()
 
     def postpone(self, by_s: float) -> None:
-        """Its deadline is so much later."""
+        """Move its deadline, by so many seconds."""
         self.context = replace(self.context, deadline=self.context.deadline + by_s)
         self.postponed(self, by_s)
         if self.timer is not None and self.late is not None:
@@ -250,7 +250,7 @@ class LiveQuery(Query):
         return Cause(error, again, refused=refusal_of(error) if again else None)
 
     def left_alone(self) -> None:
-        """It has ended: so do the queries that its components began, and its tests."""
+        """End what its components began: queries inside it, and its tests."""
         self.context.life.over = True
         if self.timer:
             self.timer.cancel()
@@ -322,7 +322,7 @@ class LiveQuery(Query):
 
 
 def _unheard(query: LiveQuery, by_s: float) -> None:
-    """It is in no driver."""
+    """Nobody hears it: the query is in no driver."""
 
 
 def describe(error: Exception, failed: Primitive) -> QueryFailed:

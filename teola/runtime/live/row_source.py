@@ -109,7 +109,7 @@ class RowSource:
         return []
 
     def put_back(self, rows: list[Row]) -> None:
-        """These were taken too early: they come first in the next window."""
+        """Put rows back that were taken too early: they come first in the next window."""
         self._buffer.extendleft(reversed(rows))
 
     def _ask(self, rows: int) -> None:

@@ -47,7 +47,7 @@ from teola.schedule.events import (
 from teola.schedule.row_run import RowRun
 
 CHARACTERS: float = 4.0
-"""Of a token, before an engine has counted any."""
+"""Characters of a token, before an engine has counted any."""
 SAMPLED = 64
 """Rows of a window by which one knows how long they are."""
 
@@ -78,7 +78,7 @@ class LiveRows(AskedRows[Row]):
         self._characters = 0
 
     def row_tokens(self, rows: list[Row]) -> int:
-        """Of a row's prompt on average, as far as one knows: by lengths, and by what engines
+        """Tokens of a row's prompt on average, as far as one knows: by lengths, and by what engines
         counted."""
         some = rows[:: max(1, len(rows) // SAMPLED)]
         length = sum(len(row.text) for row in some) / len(some) + len(self.instruction.text)
@@ -235,7 +235,7 @@ class SentRows:
         return bool(self._slices)
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Of all rows that are out."""
+        """The tasks of all rows that are out."""
         return [task for sent_slice in self._slices.values() for task in sent_slice.tasks.values()]
 
     # --- windows ----------------------------------------------------------------------------

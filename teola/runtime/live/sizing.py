@@ -83,7 +83,7 @@ class Sizing:
 
 
 def _measured(jobs: list[_Job]) -> list[Keys | None]:
-    """None: it failed, which the call itself will do too."""
+    """The sizes of some jobs. None: it failed, which the call itself will do too."""
     found: list[Keys | None] = []
     for job in jobs:
         try:

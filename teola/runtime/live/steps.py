@@ -81,7 +81,7 @@ class Steps:
         return not isinstance(self.keeps, Nowhere)
 
     def key(self, run: GraphRun, i: int) -> str:
-        """Of primitive `i` of a run; of the call that it leads, if it leads one."""
+        """The key of primitive `i` of a run; of the call that it leads, if it leads one."""
         return key_of(self._root, run, i)
 
     def known(self, run: GraphRun) -> frozenset[int]:

@@ -20,9 +20,10 @@ from teola.schedule.plan import Plan
 
 KeepValues = Literal["off", "small", "all"]
 MOST_BYTES: Final[Mapping[str, int]] = {"small": 2 * 2**10, "all": 64 * 2**10}
-"""Of one value."""
+"""Bytes that are kept of one value, by level."""
 QUERY_BYTES: Final = 8 * 2**20
-"""Of all values of a query, with those of its parts and of queries inside it."""
+"""Bytes that are kept of all values of a query, with those of its parts and of queries inside
+it."""
 INTERNAL: Final = "sequence"
 """The port between an LLM call and its decodings, which holds nothing to look at."""
 
@@ -53,7 +54,7 @@ class ValueRoom:
 
 
 def room_for(level: KeepValues, secrets: Secrets) -> ValueRoom | None:
-    """Of a query with these secrets; None where nothing is to be kept."""
+    """The room of a query with these secrets; None where nothing is to be kept."""
     return None if level == "off" else ValueRoom(level, secrets.hidden if secrets else None)
 
 
@@ -81,7 +82,7 @@ class KeptValues:
 
     @property
     def bytes(self) -> int:
-        """Of everything that is kept, about."""
+        """Bytes of everything that is kept, about."""
         return self._bytes
 
     # --- while it runs ------------------------------------------------------------------------
@@ -185,5 +186,5 @@ class KeptValues:
 
 
 def kept_in(room: ValueRoom | None, inputs: Mapping[str, Any]) -> KeptValues | None:
-    """Of a graph that begins with these inputs; None where nothing is to be kept."""
+    """What is kept of a graph that begins with these inputs; None where nothing is to be kept."""
     return None if room is None else KeptValues(room, inputs)

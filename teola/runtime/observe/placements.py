@@ -27,7 +27,7 @@ class Placement(NamedTuple):
         return self.reason.words(self.instance)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; tokens only where the instance counted."""
+        """The placement as JSON values; tokens only where the instance counted."""
         found: dict[str, Any] = {
             "primitive": self.primitive,
             "engine": self.engine,
@@ -42,8 +42,8 @@ class Placement(NamedTuple):
 
 
 def placements(trace: Trace) -> list[Placement]:
-    """Of all calls of a query, with those of its parts and of queries inside, in the order in which
-    they were sent."""
+    """The placements of all calls of a query, with those of its parts and of queries inside, in the
+    order in which they were sent."""
     found = [one for scope in scopes(trace) for one in _of_scope(scope)]
     found.sort(key=lambda one: one[0])
     return [one for _, one in found]
@@ -68,7 +68,7 @@ class Hits(NamedTuple):
     found_tokens: int = 0
 
     def plus(self, usage: Usage) -> Hits:
-        """With those of another call."""
+        """The sum of these tokens and those of another call."""
         prompt, found = self
         return Hits(prompt + usage.prompt_tokens, found + usage.cached_tokens)
 

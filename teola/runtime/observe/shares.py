@@ -44,8 +44,9 @@ class TimeShare:
 
 
 def shares(spans: Sequence[Span], path: Iterable[Stretch]) -> list[TimeShare]:
-    """Of a critical path through these spans, the largest first. What waited behind other work of
-    the same query counts as that work; what waited for other queries is apart, by engine."""
+    """Shares of a critical path through these spans, the largest first. What waited behind other
+    work of the same query counts as that work; what waited for other queries is apart, by
+    engine."""
     found: dict[str, TimeShare] = {}
     begun = any(span.engine for span in spans)
     for one in path:
@@ -63,7 +64,7 @@ def shares(spans: Sequence[Span], path: Iterable[Stretch]) -> list[TimeShare]:
 
 
 def shares_of(trace: Trace) -> list[TimeShare]:
-    """Of a query that has ended."""
+    """Shares of a query that has ended."""
     found = whole(trace)
     answered = trace.state in ("ok", "partial")
     path = critical_path(
@@ -73,7 +74,7 @@ def shares_of(trace: Trace) -> list[TimeShare]:
 
 
 def shares_json(found: Iterable[TimeShare]) -> list[dict[str, Any]]:
-    """As JSON values."""
+    """Shares as JSON values."""
     return [asdict(share) for share in found]
 
 

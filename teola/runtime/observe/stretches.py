@@ -57,11 +57,9 @@ class Stretch:
 
 
 def waited_for(spans: Sequence[Span], parents: Parents) -> tuple[int, ...]:
-    """Of each span the index of the one whose end it waited for, NONE if there is none.
-
-    That is the last of what its primitive reads; for a further try the one that failed; for
-    primitives that read nothing the steps before the graph.
-    """
+    """For each span, the index of the one whose end it waited for (NONE: it waited for none). That
+    is the last of what its primitive reads; for a further try the one that failed; for primitives
+    that read nothing the steps before the graph."""
     of: dict[str, list[int]] = defaultdict(list)
     steps: list[int] = []
     for i, span in enumerate(spans):

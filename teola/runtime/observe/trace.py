@@ -32,7 +32,7 @@ NO_PRIMITIVE: Final = -1
 """Index of a step that is outside the graph."""
 NO_SECONDS: Final[Mapping[str, float]] = {}
 MOST_NOTICES: Final = 20
-"""Of a query; those of a thousand parts would say little more."""
+"""Notices that are kept of a query; those of a thousand parts would say little more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class _Ended(NamedTuple):
 
 
 SentTuple = tuple[int, int, int, float, float, int, int, int]
-"""As `_Sent`, which takes longer to make, without its reason."""
+"""The fields of `_Sent`, which takes longer to make, without its reason."""
 EndedTuple = tuple[int, int, float, str]
 
 
@@ -143,16 +143,17 @@ class Trace:
         self._extra: list[Span] = []
         self._usage: dict[int, Usage] = {}
         self._reasons: dict[int, Reason] = {}
-        """Of LLM calls, by where they stand in `_sent`."""
+        """Reasons of LLM calls, by their places in `_sent`."""
         self._limited: dict[int, float] = {}
         """How much of a wait a rate limit caused, likewise."""
         self._errors: dict[EndedTuple, str] = {}
         self._beaten: dict[int, float] = {}
-        """Of what was sent, tries that another one at the same time was sooner than: until when."""
+        """Tries that another one at the same time was sooner than, by their places in `_sent`:
+        until when they ran."""
         self._unsent: list[_Sent] = []
         """What waited for an instance when the query ended."""
         self._counts = CallCounts()
-        """Of its own calls, and of those of parts that are not among `inner`."""
+        """Counts of its own calls, and of those of parts that are not among `inner`."""
 
     @property
     def cut(self) -> bool:
@@ -167,7 +168,7 @@ class Trace:
             self.failures.setdefault(component, Failures()).join(remarks.failures)
 
     def take_remarks(self, part: Trace) -> None:
-        """Those of a part that has ended are those of the query."""
+        """Take over the remarks of a part that has ended."""
         for notice in part.notices:
             self.add_notice(notice)
         for component, failures in part.failures.items():
@@ -193,7 +194,7 @@ class Trace:
         self._sent.append((primitive, lo, hi, queued, at, instance, batch, batch_size))
 
     def limited(self, seconds: float) -> None:
-        """So much of the wait of what was sent last a rate limit caused."""
+        """Note how much of the wait of what was sent last a rate limit caused."""
         self._limited[len(self._sent) - 1] = seconds
 
     def explained(self, reason: Reason) -> None:
@@ -257,7 +258,7 @@ class Trace:
 
     @property
     def counts(self) -> CallCounts:
-        """Of its calls, and of those of its parts and the queries inside it."""
+        """Counts of its calls, and of those of its parts and the queries inside it."""
         found = CallCounts()
         found.join(self._counts)
         for trace in self.inner:
@@ -275,7 +276,7 @@ class Trace:
 
     @property
     def kept_bytes(self) -> int:
-        """Of `values`, and of those inside it, about."""
+        """Bytes of `values`, and of those inside it, about."""
         own = self.values.bytes if self.values is not None else 0
         return own + sum(trace.kept_bytes for trace in self.inner)
 
@@ -299,7 +300,7 @@ class Trace:
 
     @property
     def found_tokens(self) -> int:
-        """Of the prompts, as far as engines tell what they found in their caches."""
+        """Tokens of the prompts that engines found in their caches, as far as they tell."""
         return self._counts.cached + sum(trace.found_tokens for trace in self.inner)
 
     @property
@@ -313,7 +314,7 @@ class Trace:
         return self._usage
 
     def copy(self) -> Trace:
-        """As it is now, for another thread to look at while this one goes on."""
+        """A copy of it as it is now, for another thread to look at while this one goes on."""
         found = Trace.__new__(Trace)
         found.__dict__ |= self.__dict__
         found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
@@ -369,7 +370,7 @@ class Trace:
 
     @property
     def reasons(self) -> Iterator[tuple[SentTuple, Reason]]:
-        """Of each try of an LLM call, as it was sent, why it went there."""
+        """Each try of an LLM call, as it was sent, and why it went there."""
         return ((self._sent[k], reason) for k, reason in self._reasons.items())
 
     def places(self) -> Iterator[tuple[str, int]]:
@@ -407,7 +408,7 @@ class Trace:
         return self._member(i, end.at if begun is None else begun, end.at)
 
     def _decodings(self) -> Iterator[_Sent]:
-        """Those that are being written: nothing is recorded of one until it has ended."""
+        """Decodings that are being written: nothing is recorded of one until it has ended."""
         if self.plan is None:
             return
         last = {end[0]: end[3] for end in self._ended}
@@ -588,15 +589,15 @@ class GraphScope:
         return [*(plan.ids if plan else ()), *(span.primitive for span in extra)]
 
     def index(self, id: str) -> int | None:
-        """Of the primitive that is called `id` in the query, -1 of a step before the graph; None:
-        it is not one of this scope."""
+        """Index of the primitive that is called `id` in the query, -1 of a step before the graph;
+        None: it is not one of this scope."""
         own = id.removeprefix(f"{self.path}/") if self.path else id
         if self.id(own) != id or own not in self.known:
             return None
         return self.trace.plan.index.get(own, NO_PRIMITIVE) if self.trace.plan else NO_PRIMITIVE
 
     def batches(self, i: int) -> list[Batch]:
-        """Those that primitive `i` went in."""
+        """The batches that primitive `i` went in."""
         plan, (every, _, _) = self.trace.plan, self.trace.raw
         if plan is None or i == NO_PRIMITIVE:
             return []
@@ -636,14 +637,14 @@ class GraphScope:
 
     @property
     def parents(self) -> Mapping[str, Sequence[str]]:
-        """Those of its graph, by their paths."""
+        """The parents of its graph, by their paths."""
         plan = self.trace.plan
         known = plan.graph.parents.items() if plan else ()
         return {self.id(one): tuple(map(self.id, above)) for one, above in known}
 
 
 def scopes(trace: Trace) -> list[GraphScope]:
-    """Of a query, itself first and each after the one around it."""
+    """The scopes of a query: itself first, and each one after the one around it."""
     found = [GraphScope(trace, "", 0.0)]
     for k, scope in enumerate(found):  # which grows meanwhile
         found += _inside(scope, k, trace.admitted)
@@ -672,7 +673,7 @@ def _tokens(usage: Usage) -> dict[str, int]:
 
 
 def _members(batches: Sequence[Batch], traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Whose places are known in each of these batches."""
+    """For each of these batches, whose places in it are known."""
     wanted = {(batch.engine, batch.batch) for batch in batches}
     places: dict[tuple[str, int], Counter[str]] = {batch: Counter() for batch in wanted}
     for trace in traces:

@@ -54,14 +54,15 @@ def whole(
 
 
 def _lasting(span: Span, now_s: float) -> Span:
-    """Of a query that runs."""
+    """The span in a query that runs: it has lasted until now."""
     if span.state == "queued":
         return replace(span, start=now_s, end=now_s)
     return replace(span, end=max(span.end, now_s)) if span.state == "running" else span
 
 
 def _ended(span: Span, end_s: float) -> Span:
-    """Of a query that has ended; what a query inside it did a moment later does not count."""
+    """The span in a query that has ended; what a query inside it did a moment later does not
+    count."""
     if span.state == "running":
         return replace(span, state="cancelled", end=max(span.start, end_s))
     if span.end <= end_s:

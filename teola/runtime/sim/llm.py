@@ -41,7 +41,7 @@ class World(Protocol):
 
     @property
     def queries(self) -> Mapping[str, Query]:
-        """Those in flight, by id."""
+        """Queries in flight, by id."""
         ...
 
     def at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -70,7 +70,7 @@ class World(Protocol):
 
     @property
     def troubles(self) -> Mapping[tuple[str, int], Trouble]:
-        """Of instances, by engine and number."""
+        """Troubles of instances, by engine and number."""
         ...
 
     def rest(self, stepper: Stepper) -> None:

@@ -23,7 +23,7 @@ from teola.runtime.values import Tokens, new_text
 T = TypeVar("T", int, float, str)
 SNIPPET_TOKENS: Final = 120
 STORED_TOKENS: Final = 16
-"""Of a stored chunk's id; no prompt has it."""
+"""Tokens of a stored chunk's id; no prompt has it."""
 
 
 class Delivery(NamedTuple):
@@ -44,7 +44,8 @@ class Outcomes(Protocol):
         ...
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
-        """Of the LLM call led by `head`: tokens generated, and what its decodings deliver."""
+        """What the LLM call led by `head` gives: tokens generated, and what its decodings
+        deliver."""
         ...
 
     def branch(self, query: Query, i: int) -> str:

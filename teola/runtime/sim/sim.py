@@ -144,23 +144,23 @@ class Sim(Driver[Query]):
         self.on_finish, self._explains, self._declared = on_finish, explains, declared
         self.now = 0.0
         self.results: list[SimulatedQuery] = []
-        """Of queries that have ended."""
+        """Results of queries that have ended."""
         self.rows_results: list[SimulatedRows] = []
-        """Of runs of rows that have ended."""
+        """Results of runs of rows that have ended."""
         self.busy_s: dict[str, float] = {}
-        """By engine, how long its instances worked, added up: of an LLM, its steps; of another
-        engine, its batches."""
+        """Seconds that the instances of each engine worked, added up: of an LLM, its steps; of
+        another engine, its batches."""
         self._reads: WeakKeyDictionary[Plan, frozenset[str]] = WeakKeyDictionary()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self.servers: dict[tuple[str, int], Stepper | object] = {}
-        """By engine and instance; another one after an instance has died."""
+        """Servers by engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
         self._processors: Processors | None = None
         """What engines share, if a profile says that they do."""
         self.idle: dict[Stepper, None] = {}
         self.troubles: dict[tuple[str, int], Trouble] = {}
-        """By engine and instance, of those that ever were in any."""
+        """Troubles by engine and instance, of those that ever were in any."""
 
     # --- the caller's side ----------------------------------------------------------------
 
@@ -318,8 +318,8 @@ class Sim(Driver[Query]):
         return self.outcomes.assumed if isinstance(self.outcomes, Planned) else {}
 
     def busy_shares(self, over_s: float) -> dict[str, float]:
-        """By engine, how much of `over_s` seconds its instances worked, from 0 to 1. One that runs
-        several batches at once works fully when it runs as many as it can."""
+        """Engine -> the share of `over_s` seconds in which its instances worked, from 0 to 1. One
+        that runs several batches at once works fully when it runs as many as it can."""
         shares = {}
         for name, queue in self.core.queues.items():
             profile, count = self._profiles[name], len(queue.instances)

@@ -106,7 +106,8 @@ class SimAsked(AskedRows[SimRow]):
 
 
 def row_keys(asked: SimAsked, row: SimRow, profile: EngineProfile) -> tuple[int, ...]:
-    """Of the full blocks of a row's prompt, where the engine keeps such; salted as calls' are."""
+    """Keys of the full blocks of a row's prompt, where the engine keeps such; salted as calls'
+    are."""
     if not profile.prefix_reuse:
         return ()
     tenant = asked.run.asker.tenant

@@ -30,7 +30,8 @@ MOST_PLANS: Final = 512
 
 
 class StagedCall(NamedTuple):
-    """Of one component. prompt, answer: tokens, at least 1. engine: of the language model."""
+    """A call of one component. prompt, answer: tokens, at least 1. engine: of the language
+    model."""
 
     component: str
     prompt: int
@@ -104,7 +105,7 @@ class StagedPlans:
         self._plans: dict[object, Plan] = {}
 
     def plan(self, query: StagedQuery) -> Plan:
-        """Of its shape."""
+        """The plan of queries of this shape."""
         shape = query.app, tuple(tuple((c.component, c.engine) for c in s) for s in query.stages)
         plan = self._plans.get(shape)
         if plan is None:

@@ -61,7 +61,7 @@ def fitted_to_rates(measured: Sequence[MeasuredRate]) -> StepTime:
 
 
 def errors(measured: Sequence[MeasuredRate], time: StepTime) -> list[float]:
-    """Of each run, the relative error of a token's time."""
+    """For each run, the relative error of a token's time."""
     terms = numpy.array([getattr(time, term) for term in TERMS])
     return [float(one) for one in _relative(measured) @ terms - 1]
 

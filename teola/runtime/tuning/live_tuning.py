@@ -63,7 +63,7 @@ class Target:
 
 
 def tuner_options(options: Mapping[str, Any], where: str) -> TunerOptions:
-    """Those of the tuner itself. Raises UnknownName, InputError."""
+    """The options of the tuner itself. Raises UnknownName, InputError."""
     known = [field.name for field in fields(TunerOptions)]
     for name in options:
         if name not in (*known, OPTION):
@@ -103,8 +103,9 @@ def check_tuner(name: str, config: Tunable) -> None:
 
 
 class LiveTuning:
-    """Of one engine. post: takes events for the core. profile: what is known of the engine now,
-    with an entry in its pool for each instance. trace: of a query that runs (None: it does not)."""
+    """The tuning of one engine. post: takes events for the core. profile: what is known of the
+    engine now, with an entry in its pool for each instance. trace: of a query that runs (None: it
+    does not)."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ MOST_CALLS: Final = 40_000
 DRAWN: Final = 80
 """Queries of a sample that is drawn."""
 NOT_COUNTED: Final = 0.25
-"""Of a sample, the first part: it meets idle engines."""
+"""The first part of a sample, which does not count: it meets idle engines."""
 
 
 class Recent:
@@ -34,7 +34,7 @@ class Recent:
     ) -> None:
         self.window_s, self._so_far = window_s, so_far
         self._began: dict[str, StagedQuery] = {}
-        """Those that have not ended, in the order in which they came."""
+        """Queries that have not ended, in the order in which they came."""
         self._ended: deque[tuple[float, StagedQuery]] = deque()
         self._calls = 0
 
@@ -73,7 +73,7 @@ class Recent:
             self._calls -= ended.popleft()[1].calls
 
     def latencies(self, since: float) -> list[float]:
-        """Of the queries that have ended since then."""
+        """Latencies of the queries that have ended since then."""
         return [query.latency_s or 0.0 for at, query in self._ended if at > since]
 
     def window(self, since: float) -> list[StagedQuery]:

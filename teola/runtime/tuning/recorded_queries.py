@@ -11,7 +11,7 @@ from teola.errors import InputError
 from teola.runtime.sim.staged import StagedCall, StagedQuery, Stages, in_stages
 
 MOST_CALLS: Final = 1000
-"""Of one query; one of more is no recorded query."""
+"""Calls of one query at most; one that has more is no recorded query."""
 MOST_QUERIES: Final = 100_000
 LONGEST: Final = 10**7
 """Tokens of a prompt or an answer."""

@@ -27,7 +27,7 @@ from teola.runtime.tuning.replay_case import ReplayCase, replayed
 
 KINDS: Final = ("batching", "routing")
 SCALES: Final = tuple(range(1, 41))
-"""Of the curve of attainment: objectives in times what a query takes alone."""
+"""Points of the curve of attainment: objectives in times what a query takes alone."""
 
 
 def read_pool(path: Path) -> EngineProfile:
