@@ -90,14 +90,14 @@ class BudgetAccount:
     def answer(self, prompt_tokens: float, price: Price) -> float:
         """Tokens of an answer for which there is room after such a prompt (negative: the prompt
         has none)."""
-        found = self.left_tokens - prompt_tokens
+        tokens = self.left_tokens - prompt_tokens
         if self.most_cost < inf:
             money = self.left_cost - price.cost(prompt_tokens, 0)
             if money < 0:
                 return -1
             if price.answer:
-                found = min(found, money * 1_000_000 / price.answer)
-        return found
+                tokens = min(tokens, money * 1_000_000 / price.answer)
+        return tokens
 
     def came_back(self) -> None:
         """Something is there again: whoever waits for it may try."""

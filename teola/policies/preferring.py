@@ -69,5 +69,5 @@ def ranks(prices: Sequence[Price | None], where: str) -> list[int]:
                 "or name its `model` and give that a price in `prices`"
             )
         costs.append(price.cost(PROMPT, 1))
-    known = sorted(set(costs))
-    return [known.index(cost) for cost in costs]
+    distinct = sorted(set(costs))
+    return [distinct.index(cost) for cost in costs]

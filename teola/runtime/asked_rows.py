@@ -90,8 +90,8 @@ class AskedRows(Generic[R]):
         self.failed += len(failed)
         rows = self.windows[i]
         lost = [rows[row] for row, _ in failed]
-        self._left[i] = left = self._left.get(i, len(rows)) - answered - len(failed)
-        if not left:
+        self._left[i] = rows_left = self._left.get(i, len(rows)) - answered - len(failed)
+        if not rows_left:
             del self.windows[i], self._sent[i], self._left[i]
         return lost
 

@@ -141,10 +141,10 @@ class Billing:
     def _reservation(self, call: Billed, *, waits: bool = True) -> Reservation | None:
         """waits: rather than with a short answer it begins later."""
         prompt, most, price = self._prompt(call), call.decode.max_tokens, call.price or FREE
-        kept, call.kept = call.kept, None
+        reserved_before, call.kept = call.kept, None
         with GUARD:
-            if kept is not None:
-                return call.ledger.reserve(prompt, most, price, kept=kept)
+            if reserved_before is not None:
+                return call.ledger.reserve(prompt, most, price, kept=reserved_before)
             if waits and (room := call.ledger.answer(prompt, price)) < most:
                 usual = PLENTY * call.spec.expected_output or most
                 if room < min(most, usual) and call.ledger.blocking(prompt, price).open:
@@ -213,8 +213,8 @@ class Billing:
             self._extra[engine] = max(extra, min(MOST_EXTRA, prompt_tokens - estimated))
             return
         seen = max(0, prompt_tokens - extra) / estimated
-        known = self._ratios.get(engine)
-        self._ratios[engine] = seen if known is None else max(seen, known * FADING)
+        largest = self._ratios.get(engine)
+        self._ratios[engine] = seen if largest is None else max(seen, largest * FADING)
 
     def lowered(self, run: str, i: int, most: int) -> bool:
         """Whether a call that has not begun may write less than `most` tokens, so that its answer

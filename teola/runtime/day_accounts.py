@@ -72,8 +72,8 @@ class DayAccounts:
         tokens = inf if budget.tokens is None else budget.tokens
         cost = inf if budget.cost is None else budget.cost
         with GUARD:  # queries come in threads of their own
-            found = self._known.get(name)
-            if found is None:
-                found = self._known[name] = DayAccount(name, tokens, cost, today=self._today)
-            found.most_tokens, found.most_cost = tokens, cost
-            return found
+            account = self._known.get(name)
+            if account is None:
+                account = self._known[name] = DayAccount(name, tokens, cost, today=self._today)
+            account.most_tokens, account.most_cost = tokens, cost
+            return account

@@ -299,16 +299,16 @@ class Preparer:
         and for one that does not exist if nothing is to be indexed into it."""
         if collection is None:
             return EmbedderAdmission(None)
-        found = EmbedderAdmission(None, unsure=True)
+        admission = EmbedderAdmission(None, unsure=True)
         for sentence in (False, True):
-            if found.unsure:
+            if admission.unsure:
                 identity = await identity_of(self._embedding, sentence=sentence)
-                found = await self._store.admit(
+                admission = await self._store.admit(
                     tenant, collection, identity, remember=collection != UNNAMED
                 )
-        if found.collection is None and not indexes:
+        if admission.collection is None and not indexes:
             raise InputError(await self._unknown(tenant, collection))
-        return found
+        return admission
 
     async def _unknown(self, tenant: str, collection: str) -> str:
         names = [entry["name"] for entry in await self._store.collections(tenant)]

@@ -313,18 +313,18 @@ class Driver(ABC, Generic[Q]):
 
     def _forget_refusals(self, run: str, primitive: int | None = None) -> None:
         """Nothing refuses a primitive any more, or any of its run."""
-        whole = run.partition("/")[0]
-        if (refused := self.refusals.get(whole)) is None:
+        query_id = run.partition("/")[0]
+        if (refused := self.refusals.get(query_id)) is None:
             return
         if primitive is not None:
             refused.pop((run, primitive), None)
-        elif run == whole:
+        elif run == query_id:
             refused.clear()
         else:
             for key in [key for key in refused if key[0] == run]:
                 del refused[key]
         if not refused:
-            del self.refusals[whole]
+            del self.refusals[query_id]
 
     def _finish(self, command: Finish, now: float) -> None:
         if self.refusals:
@@ -485,8 +485,8 @@ class Driver(ABC, Generic[Q]):
         growing.fed, port = None, growing.params.feeds
         ref = query.plan.primitives[i].input(port)
         assert isinstance(ref, Ref)
-        whole = {port: query.store.read(ref)}
-        self._follow(growing, partial(growing.growth.ended, FEED, whole), now)
+        given_list = {port: query.store.read(ref)}
+        self._follow(growing, partial(growing.growth.ended, FEED, given_list), now)
         return True
 
     def part_ended(
@@ -608,8 +608,8 @@ class Driver(ABC, Generic[Q]):
         """What a primitive has grown so far is kept if somebody asks for it; its parts end."""
         query, i = growing.query, growing.i
         primitive = query.plan.ids[i]
-        given = any(ref.producer == primitive for ref in query.plan.graph.outputs.values())
-        if given or growing.spends is not None:
+        is_output = any(ref.producer == primitive for ref in query.plan.graph.outputs.values())
+        if is_output or growing.spends is not None:
             with suppress(Exception):  # the developer's own code may raise anything
                 query.left[i] = growing.growth.result()
         if growing.spends is not None and (steps := query.left.get(i, {}).get("steps")):
@@ -767,10 +767,10 @@ def _part_gave(growing: Growing, key: str, outputs: Mapping[str, Any]) -> Iterab
         size = 0
         for value in outputs.values():
             size += bytes_of(value)
-        more = size if growing.params.grower.gathers else size - growing.held_bytes
-        growing.held_bytes += more
+        more_bytes = size if growing.params.grower.gathers else size - growing.held_bytes
+        growing.held_bytes += more_bytes
         component = growing.query.plan.primitives[growing.i].component
-        growing.query.tally.hold(component, more)
+        growing.query.tally.hold(component, more_bytes)
     return growing.growth.ended(key, outputs)
 
 

@@ -170,15 +170,17 @@ class EngineConfig:
         """What its instances are, as names that tell nothing: of servers by url and model, else by
         options. The number does not count, nor what may change on the same machine, such as keys.
         Equal ones are numbered."""
-        found, seen = [], Counter[str]()
+        names, seen = [], Counter[str]()
         for instance in range(self.instances):
             options = {**self.options, **self.member(name, instance).options}
-            kept = ("url", "model") if "url" in options else options.keys() - _CHANGES
-            told = json.dumps({key: options.get(key) for key in kept}, sort_keys=True, default=repr)
-            own = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-            found.append(f"{own}-{seen[own]}" if seen[own] else own)
-            seen[own] += 1
-        return found
+            telling = ("url", "model") if "url" in options else options.keys() - _CHANGES
+            digested = json.dumps(
+                {key: options.get(key) for key in telling}, sort_keys=True, default=repr
+            )
+            digest = hashlib.blake2b(digested.encode(), digest_size=8).hexdigest()
+            names.append(f"{digest}-{seen[digest]}" if seen[digest] else digest)
+            seen[digest] += 1
+        return names
 
     def member(self, name: str, instance: int) -> Member:
         """What instance `instance` of engine `name` has for itself. Raises InputError."""
@@ -216,12 +218,12 @@ class EngineConfig:
         """Prices of the instances, as far as they can be told before these are started: each one's
         own, else that of the model that it names, else that of the engine. known: prices by model,
         or by engine."""
-        found = []
+        prices = []
         for instance in range(self.instances):
-            own = self.member(name, instance)
-            model = {**self.options, **own.options}.get("model")
-            found.append(own.price or known.get(model or name, known.get(name)))
-        return found
+            member = self.member(name, instance)
+            model = {**self.options, **member.options}.get("model")
+            prices.append(member.price or known.get(model or name, known.get(name)))
+        return prices
 
     def check_prices(self, name: str, known: Mapping[str, Price]) -> None:
         """Raises InputError where cheaper instances are to come first and a price is missing."""
@@ -409,12 +411,12 @@ def merged(
 
     The small models of an application, `proxy` and `judge`, are like `llm` unless configured.
     """
-    found = dict(DEFAULTS)
+    by_name = dict(DEFAULTS)
     for name, config in configs.items():
         if not isinstance(config, EngineConfig):
             config = EngineConfig(config)
-        found[name] = config
-    return {**dict.fromkeys(LIKE_LLM, found["llm"]), **found}
+        by_name[name] = config
+    return {**dict.fromkeys(LIKE_LLM, by_name["llm"]), **by_name}
 
 
 def with_policies(

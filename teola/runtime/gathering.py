@@ -35,14 +35,14 @@ def gather(params: AggregateParams, values: Sequence[Any]) -> Any:
 def _union(found: list[Any]) -> list[Any]:
     """Hits without duplicates, the best score of each, best first (ties: first found first)."""
     best: dict[str, Hit] = {}
-    others = []
+    unscored = []
     for item in found:
         for hit in item if isinstance(item, list) else (item,):
             if not isinstance(hit, Hit):
-                others.append(hit)
+                unscored.append(hit)
             elif hit.id not in best or hit.score > best[hit.id].score:
                 best[hit.id] = hit
-    return sorted(best.values(), key=lambda hit: -hit.score) + others
+    return sorted(best.values(), key=lambda hit: -hit.score) + unscored
 
 
 def _flat(found: Iterable[Any]) -> list[Any]:

@@ -129,7 +129,7 @@ def _difference(
     its: tuple[int, object],
 ) -> str:
     """What an error says of two instances, each with what it tells."""
-    one, other = (
+    first, second = (
         f"instance {i} ({presentable(engines[i].spec.description) or 'no description'})"
         for i, _ in (mine, its)
     )
@@ -141,6 +141,6 @@ def _difference(
         else ""
     )
     return (
-        f"engine {name!r}: {one} and {other} have different {_CALLED[key]}{shown}: give both the "
-        f"same, otherwise they are two engines{way}"
+        f"engine {name!r}: {first} and {second} have different {_CALLED[key]}{shown}: give both "
+        f"the same, otherwise they are two engines{way}"
     )

@@ -62,17 +62,17 @@ class Composite(Tokens):
 
     def continued(self, length: int, *more: Excerpt) -> Composite:
         """Its first `length` tokens, and then `more`. What keys are known of those stay known."""
-        parts, left = list[Excerpt](), length
+        parts, tokens_left = list[Excerpt](), length
         for text, start, tokens in self.excerpts:
-            if left <= 0:
+            if tokens_left <= 0:
                 break
-            parts.append(Excerpt(text, start, min(tokens, left)))
-            left -= tokens
-        made = Composite.made_of([*parts, *more])
+            parts.append(Excerpt(text, start, min(tokens, tokens_left)))
+            tokens_left -= tokens
+        composite = Composite.made_of([*parts, *more])
         block_tokens, salt, keys = self._known
         if block_tokens:
-            made._known = (block_tokens, salt, keys[: length // block_tokens])
-        return made
+            composite._known = (block_tokens, salt, keys[: length // block_tokens])
+        return composite
 
     def keys(self, block_tokens: int, salt: int) -> tuple[int, ...]:
         """Keys of its blocks; see `excerpt_keys`."""

@@ -121,12 +121,12 @@ class Asking:
         assert self._calls == calls, f"{self._calls} calls are bound to none, and not {calls}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
-        for told, each in ((self._tokens, "missing"), (self._context, "tokens")):
+        for counted, field in ((self._tokens, "missing"), (self._context, "tokens")):
             tokens = Counter[int]()
             for work in works:
-                tokens[work.affinity] += getattr(work, each) if work.affinity >= 0 else 0
-            found = {i: count for i, count in tokens.items() if i >= 0}
-            assert told == found, f"{each} tokens by instance: {told}, and not {found}"
+                tokens[work.affinity] += getattr(work, field) if work.affinity >= 0 else 0
+            expected = {i: count for i, count in tokens.items() if i >= 0}
+            assert counted == expected, f"{field} tokens by instance: {counted}, and not {expected}"
 
     def part(self, i: int, idle: int) -> int:
         """Works for instance `i` if `idle` instances share evenly what is bound to none."""

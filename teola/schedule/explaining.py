@@ -28,8 +28,8 @@ class Explaining:
         last, at = work.reason, work.affinity
         holds = last.until(now).holds if last is not None else ()
         if held:
-            told = self._routing.why(work, HELD, now)
-            work.reason = told._replace(holds=holds, since=now)
+            reason = self._routing.why(work, HELD, now)
+            work.reason = reason._replace(holds=holds, since=now)
         elif at < 0:
             work.reason = Reason(Because.ROOM, holds=holds) if holds else None
         elif at != before or last is None:
@@ -55,10 +55,10 @@ class Explaining:
         """A batch has just been sent to instance `i`, perhaps with what was bound to none."""
         free = [work for work, _, _ in slices if work.affinity < 0]
         if free:
-            told = self._taken(i, sum(work.weighs(hi - lo) for work, lo, hi in slices), now)
+            reason = self._taken(i, sum(work.weighs(hi - lo) for work, lo, hi in slices), now)
             for work in free:
                 holds = work.reason.holds if work.reason is not None else ()
-                work.reason = told._replace(instances=len(self._instances), holds=holds)
+                work.reason = reason._replace(instances=len(self._instances), holds=holds)
         clock = self._instances.limited_s(now)
         for work, _, _ in slices if clock else ():
             if clock > work.limited_from and work.reason is not None:

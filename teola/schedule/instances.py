@@ -268,7 +268,7 @@ class Instances:
         """Whether something waits. If it does because no server takes anything, count that."""
         if not self._weak and self._limited_since < 0:
             return
-        closed = waits and not any(one.usable(now) for one in self._all)
+        closed = waits and not any(instance.usable(now) for instance in self._all)
         if closed and self._limited_since < 0 and self.opens_at(now) is not None:
             self._limited_since = now
         elif not closed and self._limited_since >= 0:
@@ -298,10 +298,10 @@ class Instances:
         apart, least = unlike(seconds), min(seconds)
         if not apart and not self.slowness:
             return
-        self.slowness = [one / least for one in seconds] if apart else ()
+        self.slowness = [value / least for value in seconds] if apart else ()
         fast = [slowness <= DIFFER for slowness in self.slowness]
-        self._fastest = tuple(i for i, one in enumerate(fast) if one)
-        self._slow = tuple(i for i, one in enumerate(fast) if not one)
+        self._fastest = tuple(i for i, value in enumerate(fast) if value)
+        self._slow = tuple(i for i, value in enumerate(fast) if not value)
         self._reckon()
 
     def _reckon(self) -> None:
@@ -379,9 +379,9 @@ class Instances:
         instance.entries -= entries
         instance.weight -= weight
         instance.context -= items
-        left = instance.batches.pop(batch) - entries
-        if left:
-            instance.batches[batch] = left
+        entries_left = instance.batches.pop(batch) - entries
+        if entries_left:
+            instance.batches[batch] = entries_left
         self._changed(i)
         return instance
 

@@ -154,10 +154,10 @@ class Overdue:
         if self._blind_firsts < self._reckoned_at:
             return
         self._reckoned_at *= 2  # not at each, which would take too long where many wait
-        for key, other in self._blind.items():
-            due = max(now, other.at + self._blind_s(other.tokens))
-            if due < other.due and not other.late:  # `late` sees who is due later
-                self._again(key, other, due)
+        for key, waiting in self._blind.items():
+            due = max(now, waiting.at + self._blind_s(waiting.tokens))
+            if due < waiting.due and not waiting.late:  # `late` sees who is due later
+                self._again(key, waiting, due)
 
     def _again(self, key: WorkKey, sent: _Sent, due: float) -> None:
         """A call is due at another time."""

@@ -238,13 +238,13 @@ class Placing:
         the oldest."""
         bound = (w for w in self._works.values() if w.queued and w.affinity >= 0 and w.home < 0)
         for old in list(islice(bound, most)):
-            before, found = old.affinity, old.found
+            before, counted_hits = old.affinity, old.found
             self.bind(old, now)
             at, finds = old.affinity, old.found
-            old.affinity, old.found = before, found  # as it was counted
+            old.affinity, old.found = before, counted_hits  # as it was counted
             if at != before:
                 self._elsewhere(old, -1, now)
-            elif finds != found:
+            elif finds != counted_hits:
                 self._asking.left(old)
                 old.found = finds
                 self._asking.queued(old)
@@ -332,13 +332,15 @@ class Placing:
 
     def round_at(self, now: float) -> float | None:
         """When to begin a round though nothing has happened."""
-        asked = self._asking.wake(now) if self._line.ready else None
+        declined_until = self._asking.wake(now) if self._line.ready else None
         opens = self._instances.opens_at(now)
         if not self._line.held:
-            return min((at for at in (asked, opens) if at is not None), default=None)
+            return min((at for at in (declined_until, opens) if at is not None), default=None)
         wanted = self._frees_at(now)
         due = next(iter(self._line.held.values())).arrival + MOST_HELD_S
-        times = (at for at in (due, asked, wanted) if at is not None and (at > now or at == due))
+        times = (
+            at for at in (due, declined_until, wanted) if at is not None and (at > now or at == due)
+        )
         return min(times) if opens is None else min(*times, opens)
 
     def _frees_at(self, now: float) -> float | None:

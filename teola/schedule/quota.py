@@ -326,15 +326,15 @@ class Quota:
     def _narrow(self, now: float, *, minutely: bool) -> None:
         """It takes no more calls at once than it kept; of which none was kept, half as many, unless
         it is so many a minute that it takes no more of."""
-        kept = self._sent - self._refused
+        taken = self._sent - self._refused
         if self._account is not None:
-            learn = kept <= 0 and minutely and self._account.requests.used(now) > 1
+            learn = taken <= 0 and minutely and self._account.requests.used(now) > 1
             self._account.refused(now, learn=learn)
             if learn:
                 self.window, self._ceiling = self._before
                 return
-        if kept > 0:
-            self._ceiling, self.window = kept, min(self.window, kept)
+        if taken > 0:
+            self._ceiling, self.window = taken, min(self.window, taken)
         else:
             self._ceiling = max(1, self._sent - 1)
             self.window = max(1, min(self.window, self._sent) // 2)

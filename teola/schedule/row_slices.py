@@ -156,9 +156,9 @@ class RowSlices:
         if work.spec.yields:
             self._queue.instances[i].rows += hi - lo
         if self.overdue is not None:
-            own, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
-            expected = self._queue.expected_s(i, own)
-            self.overdue.sent(number, i, batch, expected, now, pending + own)
+            own_tokens, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
+            expected = self._queue.expected_s(i, own_tokens)
+            self.overdue.sent(number, i, batch, expected, now, pending + own_tokens)
 
     def news(self, i: int, slices: Sequence[Slice]) -> list[Slice]:
         """What a routing policy is told of a batch for instance `i`: a window is one call to it,

@@ -210,8 +210,8 @@ def _validate_spans(queue: EngineQueue, work: Work, where: str) -> None:
         pieces = _validate_rows(queue, work, where)
     assert all(lo < hi for lo, hi in pieces), f"{where}has an empty piece: {pieces}"
     assert all(a[1] <= b[0] for a, b in pairwise(pieces)), f"{where}has an item twice: {pieces}"
-    known = work.done + sum(hi - lo for lo, hi in pieces)
-    assert known == work.total, f"{where}has {known} items and not {work.total}"
+    items = work.done + sum(hi - lo for lo, hi in pieces)
+    assert items == work.total, f"{where}has {items} items and not {work.total}"
 
 
 def _validate_rows(queue: EngineQueue, work: Work, where: str) -> list[tuple[int, int]]:

@@ -119,7 +119,7 @@ def test_nothing_is_held_for_more_than_its_time() -> None:
 @catches(
     "no-wake",
     "nobody asks when the policy wants to be asked",
-    edited(Placing.round_at, "(due, asked, wanted)", "(due, asked)"),
+    edited(Placing.round_at, "(due, declined_until, wanted)", "(due, declined_until)"),
 )
 def test_the_policy_is_asked_when_it_wants_to_be() -> None:
     queue, gate = holding("a")

@@ -70,7 +70,7 @@ def test_a_queue_knows_what_its_instances_have(routing: str, seed: int) -> None:
 @catches(
     "placed-anew-counted-as-before",
     "what is placed anew counts as if it found what it found at first",
-    edited(Placing.rebind, "elif finds != found", "elif False"),
+    edited(Placing.rebind, "elif finds != counted_hits", "elif False"),
 )
 @catches(
     "coming-for-ever",

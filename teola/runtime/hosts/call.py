@@ -201,18 +201,18 @@ class CallOutput:
 
     def _outputs(self, k: int) -> Mapping[str, Any]:
         params = self.params[k]
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         for port in self.members[k].outputs:
             if port == "items":
-                one = params.item
-                found[port] = self.items if one is None else self.items[one : one + 1]
+                item = params.item
+                outputs[port] = self.items if item is None else self.items[item : item + 1]
             elif port == "text":
-                found[port] = "".join(self.text).strip()
+                outputs[port] = "".join(self.text).strip()
             elif port == "value":
-                found[port] = self.values[k] if k in self.values else self._value(params)
+                outputs[port] = self.values[k] if k in self.values else self._value(params)
             else:
-                found[port] = True
-        return found
+                outputs[port] = True
+        return outputs
 
     def _value(self, params: DecodeParams) -> Any:
         """The text as the JSON value that it is to be. Raises Misfit, InputError."""

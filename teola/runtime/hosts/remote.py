@@ -185,10 +185,10 @@ class RemoteEngine(ABC):
         assert self._loop is not None, "start first"
         asking = self.ask("keys", _sent(call), now(), complete)
         try:
-            found: Keys = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+            keys_there: Keys = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         except EngineUnavailable:
             return cast("MakesKeys", self.near).keys(call, complete=complete)
-        return found
+        return keys_there
 
     async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
         """What the engine's prefix cache keeps over there. Raises EngineUnavailable when that is

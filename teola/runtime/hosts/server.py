@@ -69,10 +69,10 @@ class Recipe(NamedTuple):
 
     def packed(self) -> bytes:
         """For sending. Raises InputError if another process could not make it."""
-        for made in (self.factory, *(policy for _, policy in self.policies)):
-            if getattr(made, "__module__", "") == "__main__":
+        for maker in (self.factory, *(policy for _, policy in self.policies)):
+            if getattr(maker, "__module__", "") == "__main__":
                 raise InputError(
-                    f"engine {self.name!r}: {getattr(made, '__qualname__', made)} stands in the "
+                    f"engine {self.name!r}: {getattr(maker, '__qualname__', maker)} stands in the "
                     "program itself, where other processes cannot find it: put it into a module"
                 )
         try:

@@ -99,14 +99,14 @@ def _alike(plan: Plan, i: int) -> bytes | None:
     p, members = plan.primitives[i], [plan.primitives[m] for m in plan.members[i]]
     if members:
         decode = [cast("DecodeParams", m.params) for m in members]
-        if any(one.temperature for one in decode):
+        if any(params.temperature for params in decode):
             return None
     elif p.op not in DONE_ONCE:
         return None
     sets = sorted(plan.keepable[i]), sorted(plan.shown[i])
     parts = [p.engine, p.op.value, p.params, p.outputs, *sets]
-    told = [*parts, *((m.op.value, m.params, m.outputs) for m in members)]
-    return blake2b(repr(told).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    digested = [*parts, *((m.op.value, m.params, m.outputs) for m in members)]
+    return blake2b(repr(digested).encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def _prompt_pieces(query: LiveQuery, i: int) -> Iterator[str | None]:

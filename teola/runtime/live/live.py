@@ -798,7 +798,7 @@ class Live(Driver[LiveQuery]):
         params = p.params
         assert isinstance(params, ToolParams)
         inputs = query.store.resolve(i)
-        cut = any(other.startswith(key + SLICE) for other in steps.found)
+        cut = any(step_key.startswith(key + SLICE) for step_key in steps.found)
         if not cut and params.repeatable is not None and params.repeatable(inputs):
             self.tell(query.id, Again(i), now)
             return

@@ -116,8 +116,8 @@ class KeptValues:
         prompt: list[PromptPart] = []
         for k, part in enumerate((*before, *parts)):
             if most <= 0:
-                left = len(before) + len(parts) - k
-                prompt.append(PromptPart("", f"[cut: {left:,} more parts]", False))
+                parts_left = len(before) + len(parts) - k
+                prompt.append(PromptPart("", f"[cut: {parts_left:,} more parts]", False))
                 break
             text = self._excerpt(part.text, most)
             most -= bytes_of_text(text)
@@ -142,17 +142,17 @@ class KeptValues:
         it, by what gives it. None: nothing of it is kept."""
         p = plan.primitives[i]
         named = p.inputs or tuple((str(ref), ref) for ref in plan.refs[i])
-        found = dict(self._pieces.get(i, {}))
+        shown = dict(self._pieces.get(i, {}))
         for name, value in named:
             if isinstance(value, Const):
-                found[name] = ValueExcerpt(self.room.hide, self.room.most, in_bytes=True).of(
+                shown[name] = ValueExcerpt(self.room.hide, self.room.most, in_bytes=True).of(
                     value.value
                 )
-            elif isinstance(value, Ref) and name not in found and value.port != INTERNAL:
+            elif isinstance(value, Ref) and name not in shown and value.port != INTERNAL:
                 values = self._source(plan, value.producer)
                 if value.port in values and value.items is None:
-                    found[name] = values[value.port]
-        return found or None
+                    shown[name] = values[value.port]
+        return shown or None
 
     def _source(self, plan: Plan, producer: str) -> Mapping[str, Any]:
         if producer == QUERY:

@@ -28,17 +28,17 @@ class Placement(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The placement as JSON values; tokens only where the instance counted."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "primitive": self.primitive,
             "engine": self.engine,
             "instance": self.instance,
             "why": self.why,
         }
         if self.usage is not None:
-            found["prompt_tokens"] = self.usage.prompt_tokens
-            found["found_tokens"] = self.usage.cached_tokens
-            found["answer_tokens"] = self.usage.completion_tokens
-        return found
+            fields["prompt_tokens"] = self.usage.prompt_tokens
+            fields["found_tokens"] = self.usage.cached_tokens
+            fields["answer_tokens"] = self.usage.completion_tokens
+        return fields
 
 
 def placements(trace: Trace) -> list[Placement]:
@@ -57,8 +57,8 @@ def _of_scope(scope: GraphScope) -> Iterator[tuple[float, Placement]]:
     last = {sent[0]: k for k, (sent, _) in enumerate(tries)}
     for k, (sent, reason) in enumerate(tries):
         i, p = sent[0], plan.primitives[sent[0]]
-        told = usage.get(p.id) if last[i] == k else None
-        yield sent[4], Placement(scope.id(p.id), p.engine, sent[5], reason, told)
+        tokens = usage.get(p.id) if last[i] == k else None
+        yield sent[4], Placement(scope.id(p.id), p.engine, sent[5], reason, tokens)
 
 
 class Hits(NamedTuple):

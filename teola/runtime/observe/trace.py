@@ -315,16 +315,16 @@ class Trace:
 
     def copy(self) -> Trace:
         """A copy of it as it is now, for another thread to look at while this one goes on."""
-        found = Trace.__new__(Trace)
-        found.__dict__ |= self.__dict__
-        found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
-        found._usage, found._errors = {**self._usage}, {**self._errors}
-        found._reasons = {**self._reasons}
-        found._limited, found._beaten = {**self._limited}, {**self._beaten}
-        found._unsent = self._unsent[:]
-        found._counts = replace(self._counts)
-        found.inner = [trace.copy() for trace in self.inner]
-        return found
+        copied = Trace.__new__(Trace)
+        copied.__dict__ |= self.__dict__
+        copied._sent, copied._ended, copied._extra = self._sent[:], self._ended[:], self._extra[:]
+        copied._usage, copied._errors = {**self._usage}, {**self._errors}
+        copied._reasons = {**self._reasons}
+        copied._limited, copied._beaten = {**self._limited}, {**self._beaten}
+        copied._unsent = self._unsent[:]
+        copied._counts = replace(self._counts)
+        copied.inner = [trace.copy() for trace in self.inner]
+        return copied
 
     @property
     def latency_s(self) -> float:
@@ -601,14 +601,14 @@ class GraphScope:
         plan, (every, _, _) = self.trace.plan, self.trace.raw
         if plan is None or i == NO_PRIMITIVE:
             return []
-        found: dict[int, Batch] = {}
+        by_number: dict[int, Batch] = {}
         engine = plan.primitives[i].engine
         for sent in starmap(_Sent, every):
             if sent.primitive == i and sent.batch >= 0:
-                found[sent.batch] = Batch(
+                by_number[sent.batch] = Batch(
                     engine, sent.instance, sent.batch, sent.batch_size, sent.at
                 )
-        return list(found.values())
+        return list(by_number.values())
 
     def primitive(self, id: str, i: int) -> dict[str, Any]:
         """See `Trace.primitive`."""
@@ -704,11 +704,11 @@ def _why(sent: _Sent) -> str:
 
 def span_json(span: Span, *, errors: bool) -> dict[str, Any]:
     """The span as JSON values; errors: with what its error says, if it has one."""
-    found = asdict(span)
+    fields = asdict(span)
     if not (span.error and errors):
-        del found["error"]
+        del fields["error"]
     if not span.why:
-        del found["why"]
+        del fields["why"]
     if not span.limited_s:
-        del found["limited_s"]
-    return found
+        del fields["limited_s"]
+    return fields

@@ -115,8 +115,8 @@ class _Weaving:
         beside = [
             j for other in self.children[container] if other != k for j in self.members[other]
         ]
-        if (found := self._reached(beside, at)) != NONE:
-            return found
+        if (reached := self._reached(beside, at)) != NONE:
+            return reached
         around = self.scope_of[container]
         above = self.parents[around].get(self.spans[container].primitive, ())
         written = [j for j in self.members[around] if self.spans[j].primitive in above]

@@ -94,27 +94,27 @@ def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:
     """The prompt of primitive `i`, without any prefix computed before."""
     prompt = query.plan.primitives[i].input("prompt")
     assert isinstance(prompt, Prompt)
-    found: list[Excerpt] = []
+    excerpts: list[Excerpt] = []
     read = query.store.read
     for part in prompt.parts:
         content = part.content
         if isinstance(content, str):
-            found.append(_literal(content))
+            excerpts.append(_literal(content))
         else:
-            _add(found, read(content))
-    return tuple(found)
+            _add(excerpts, read(content))
+    return tuple(excerpts)
 
 
-def _add(found: list[Excerpt], value: Any) -> None:
+def _add(excerpts: list[Excerpt], value: Any) -> None:
     if type(value) is Composite:
-        found += value.excerpts
+        excerpts += value.excerpts
     elif isinstance(value, Tokens):
-        found.append(value.excerpt())
+        excerpts.append(value.excerpt())
     elif isinstance(value, list):
         for item in value:
-            _add(found, item)
+            _add(excerpts, item)
     elif value is not None:
-        found.append(Excerpt(number_of(text_of(value)), 0, tokens_of(value)))
+        excerpts.append(Excerpt(number_of(text_of(value)), 0, tokens_of(value)))
 
 
 @lru_cache(4096)

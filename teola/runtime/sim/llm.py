@@ -149,10 +149,10 @@ class Stepper:
         sim = self.sim
         if self.dead:
             return
-        for one in command.slices:
-            work = one.work
+        for piece in command.slices:
+            work = piece.work
             if work.row_tokens:
-                self.rows.begin(command.batch, one)
+                self.rows.begin(command.batch, piece)
                 continue
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)

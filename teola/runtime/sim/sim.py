@@ -338,9 +338,9 @@ class Sim(Driver[Query]):
                 raise UnknownName("input", name, declared, where)
         reads = self._reads.get(plan)
         if reads is None:
-            found = [ref for refs in plan.refs for ref in refs]
-            found += plan.graph.outputs.values()
-            reads = frozenset(ref.port for ref in found if ref.producer == QUERY)
+            read_refs = [ref for refs in plan.refs for ref in refs]
+            read_refs += plan.graph.outputs.values()
+            reads = frozenset(ref.port for ref in read_refs if ref.producer == QUERY)
             self._reads[plan] = reads
         if lacks := reads - inputs.keys():
             raise InputError(

@@ -197,26 +197,26 @@ class RowsOnServer:
     def event(self, id: RowId, kind: str) -> None:
         """A row gave its first token, or has ended."""
         key = id[:4]
-        one = self._slices[key]
+        on_server = self._slices[key]
         self._dirty[key] = None
         if kind == "first":
-            one.firsts += 1
+            on_server.firsts += 1
         elif kind == "end":
-            one.ended.append(one.sequences.pop(id.row))
-            one.left -= 1
+            on_server.ended.append(on_server.sequences.pop(id.row))
+            on_server.left -= 1
 
     def abort(self, command: AbortRows) -> None:
         """Stop what is left of a slice."""
         key = command.batch, command.run, command.primitive, command.lo
-        one = self._slices.get(key)
-        if one is None:
+        on_server = self._slices.get(key)
+        if on_server is None:
             return
-        for row, sequence in list(one.sequences.items()):
+        for row, sequence in list(on_server.sequences.items()):
             self._server.abort(sequence.id, self._sim.now)
             begun = sequence.generated > 0
-            one.failed.append(RowFailure(row, Cause(QueryCancelled("aborted")), begun))
-            one.left -= 1
-        one.sequences.clear()
+            on_server.failed.append(RowFailure(row, Cause(QueryCancelled("aborted")), begun))
+            on_server.left -= 1
+        on_server.sequences.clear()
         self._dirty[key] = None
 
     def tell(self) -> None:

@@ -52,11 +52,11 @@ class Recent:
         query = self._began.pop(id, None)
         if query is None or not stages:
             return None
-        whole = replace(query, stages=stages, latency_s=now - query.arrival)
-        self._ended.append((now, whole))
-        self._calls += whole.calls
+        completed = replace(query, stages=stages, latency_s=now - query.arrival)
+        self._ended.append((now, completed))
+        self._calls += completed.calls
         self.forget(now)
-        return whole
+        return completed
 
     def dropped(self, id: str) -> None:
         """A query has ended that says nothing of how long such queries take."""
@@ -113,9 +113,9 @@ class Recent:
         so it is one of those that are longer than what it has done, if there is any."""
         query = self._began[id]
         stages = query.stages if self._so_far is None else self._so_far(id)
-        like = [one for one in whole if one.app == query.app]
-        longer = [one for one in like if len(one.stages) > len(stages)]
+        like = [candidate for candidate in whole if candidate.app == query.app]
+        longer = [candidate for candidate in like if len(candidate.stages) > len(stages)]
         if not longer and stages:
             return replace(query, stages=stages)
-        other = source.choice(longer or like)
-        return replace(query, stages=stages + other.stages[len(stages) :])
+        model = source.choice(longer or like)
+        return replace(query, stages=stages + model.stages[len(stages) :])

@@ -87,14 +87,14 @@ class WhatIf:
         """Figures of these policies, and of those that serve by default."""
         came = [replace(query, stages=_of_engine(query)) for query in self._arriving(queries)]
         alone = [alone_s(query, pool) for query in came]
-        asked = [
+        drawn = [
             replace(query, finish_by_s=query.finish_by_s or self.scale * base)
             for query, base in zip(came, alone, strict=True)
         ]
         default = WhatIf({"batching": batching.DEFAULT, "routing": routing.DEFAULT})
         runs = [self] if self.names == default.names and not any(self.options.values()) else None
-        rows = [one._row(asked, alone, pool) for one in runs or (self, default)]
-        return {"queries": len(asked), "instances": pool.instances, "scales": SCALES, "rows": rows}
+        rows = [run._row(drawn, alone, pool) for run in runs or (self, default)]
+        return {"queries": len(drawn), "instances": pool.instances, "scales": SCALES, "rows": rows}
 
     def _arriving(self, queries: Sequence[StagedQuery]) -> list[StagedQuery]:
         if self.rate is None:
