@@ -60,10 +60,15 @@ READ_AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a query's documents become. new: documents that this query indexes. taken: that were
-    stored with the chunks of others of their content. replaced: names of documents, new or taken,
-    that had another version. hidden: texts that were left out of them because a reader does not see
-    them, by the document's name. notice: what whoever searches the collection has to know."""
+    """What a query's documents become.
+
+    new: documents that this query indexes.
+    known: documents that were stored already.
+    taken: documents that were stored with the chunks of others of their content.
+    replaced: names of documents, new or taken, that had another version.
+    hidden: texts that were left out because a reader does not see them, by the document's name.
+    notice: what whoever searches the collection has to know.
+    """
 
     chunks: list[Chunk]
     scope: Scope

@@ -40,10 +40,14 @@ class _Arriving:
 
 
 class Store:
-    """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
-    computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's.
-    nulls: inputs that are there although they are None. kept: what stays of values when they are
-    gone, for people (None: nothing)."""
+    """Values by primitive and port.
+
+    inputs: the caller's, by name.
+    nulls: inputs that are there although they are None.
+    tally: of the whole query, if this is a part's.
+    held_bytes: of what batches computed, about; only if it `weighs` that.
+    kept: what stays of values when they are gone, for people (None: nothing).
+    """
 
     def __init__(
         self,

@@ -77,14 +77,24 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """What one instance can take, and what is in flight there. weight: items, or tokens to be
-    computed of calls that have given none; context: tokens of all calls. batches: slices left in
-    each. free: tokens its KV memory could take when it last told, less what was sent since (None:
-    it does not tell). sent_at: when it was sent something last. up: it can be reached. gone:
-    nothing need wait for it, though it may come back. health: None while nothing ever failed there.
-    quota: None while nobody said that its server takes only so much. refused: the last batch that
-    it did not take. ejections, restarts: how often so far. waiting: batches that have left their
-    places to others. rows: of `entries`, those that leave room to calls."""
+    """What one instance can take, and what is in flight there.
+
+    up: it can be reached.
+    gone: nothing need wait for it, though it may come back.
+    weight: items in flight, or tokens to be computed of calls that have given none.
+    context: tokens of all calls in flight.
+    entries: calls, or slices of batches, in flight.
+    free: tokens its KV memory could take when it last told, less what was sent since (None: it
+        does not tell).
+    ejections, restarts: how often so far.
+    waiting: batches that have left their places to others.
+    sent_at: when it was sent something last.
+    batches: slices left in each batch.
+    health: None while nothing ever failed there.
+    quota: None while nobody said that its server takes only so much.
+    refused: the last batch that it did not take.
+    rows: those of `entries` that leave room to calls.
+    """
 
     limits: Limits
     up: bool = True

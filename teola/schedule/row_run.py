@@ -53,10 +53,12 @@ not starve."""
 
 
 class RowSpecs(Sequence[WorkSpec]):
-    """What queues and policies are told of windows, by their number; those that are open.
+    """What queues and policies are told of the open windows, by their number.
 
-    engine: who is asked. component: its name in traces. interactive: whether rows go like any other
-    query, and leave no places to those. output: tokens that an answer may have.
+    engine: the engine that is asked.
+    component: its name in traces.
+    interactive: whether rows go like any other query, and leave no places to those.
+    output: tokens that an answer may have.
     """
 
     def __init__(self, engine: str, component: str, *, interactive: bool, output: int) -> None:

@@ -50,10 +50,15 @@ SliceKey = tuple[int, str, int, int]
 
 @dataclass(slots=True)
 class RowSlice:
-    """Rows lo..hi of a window that went to an instance together. out: those that have not come
-    back. prefilling: how many of them have given no token. number: its key among those that may be
-    overdue. heard: when something of it was heard last. wait_s: how long it may be silent (0: that
-    was not looked at yet)."""
+    """Rows lo..hi of a window that went to an instance together.
+
+    key: the window.
+    out: rows that have not come back.
+    prefilling: how many of them have given no token.
+    number: its key among those that may be overdue.
+    heard: when something of it was heard last.
+    wait_s: how long it may be silent (0: that was not looked at yet).
+    """
 
     key: WorkKey
     lo: int

@@ -61,9 +61,14 @@ def call_of(
 
 class Hearer:
     """A query that hears a call: the one that makes it, or one whose own call, which `head` leads,
-    is equal. shown: its text goes to the watcher as it comes. items: of its list, that were written
-    so far. sent: something of it has been passed on, so there can be no further try. follows: it is
-    not the one that makes the call. live: takes what it tells the core."""
+    is equal.
+
+    live: takes what it tells the core.
+    items: items of its list that were written so far.
+    sent: something of the call has been passed on, so there can be no further try.
+    shown: its text goes to the watcher as it comes.
+    follows: it is not the one that makes the call.
+    """
 
     __slots__ = ("_field", "_sent", "follows", "head", "items", "live", "query", "sent", "shown")
 
@@ -140,10 +145,14 @@ class Lives(NamedTuple):
 
 
 class LiveCall:
-    """A try of the call that primitive `head` leads, with all who hear it. is_shared: others may
-    join, so what has come is kept. started: its first token has come. characters, usage: that came,
-    when it is over. rival: another try at the same time (see Hedging), as long as neither has given
-    a token; lost: that one was sooner."""
+    """A try of the call that primitive `head` leads, with all who hear it.
+
+    is_shared: others may join, so what has come is kept.
+    started: its first token has come.
+    characters, usage: what came, when it is over.
+    rival: another try at the same time (see Hedging), as long as neither has given a token.
+    lost: the other one was sooner.
+    """
 
     __slots__ = (
         "_command",

@@ -65,9 +65,13 @@ class Open:
 class People:
     """See the module.
 
-    root: id of the query that clients know. open: questions, by id. queries: all that ask through
-    this and run. busy: steps of theirs that are in no graph, such as reading documents. on_ask: is
-    told of each question. on_wait: is told that it waits. pauses: what queries let go then, by id.
+    root: id of the query that clients know.
+    open: questions, by id.
+    queries: all that ask through this and run.
+    busy: steps of theirs that are in no graph, such as reading documents.
+    on_ask: is told of each question.
+    on_wait: is told that nothing else can run.
+    pauses: what queries let go then, by id.
     """
 
     def __init__(self, root: str) -> None:

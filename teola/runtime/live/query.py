@@ -87,15 +87,22 @@ class Ending:
 
 
 class LiveQuery(Query):
-    """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
-    what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
-    tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. estimated: of their own parts, of the other prompts, where it has a budget. same: of
-    calls that are being measured, by what they are equal. answers: of calls that equal ones have
-    had before. asking:
-    what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
-    that leads them, where not as they should (see Trace.ends). finishes: why their texts ended, in
-    the words of their engines. done: None of a part, whose end is told to what it is a part of."""
+    """A query with what a live one needs.
+
+    terms: what it leaves to queries inside it.
+    done: is given its ending; None of a part, whose end is told to what it is a part of.
+    watcher, streams: who follows it, and whether tokens are told as they come.
+    callers: tries of primitives that have begun queries inside it.
+    deciding: tests of Conditions, and other work beside the core, that still run.
+    asking: what people are asked, by the primitive that asks.
+    tokens: of prompts, with what stands before, by the primitives that were measured.
+    estimated: tokens of the own parts of the other prompts, where it has a budget.
+    same: what calls that are being measured are equal by.
+    answers: what equal calls have given before, by primitive.
+    ends: how calls have ended, by the primitive that leads them, where not as they should (see
+        Trace.ends).
+    finishes: why their texts ended, in the words of their engines.
+    """
 
     def __init__(
         self,

@@ -39,11 +39,16 @@ MOST_NOTICES: Final = 20
 class Span:
     """One slice of one primitive, in seconds since the query was admitted.
 
-    queued: when the primitive became ready. start: when it was sent to its instance. end: when its
-    outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
-    done, failed (that try), skipped or cancelled; running (its end is not known) while it is. What
-    was never sent begins when it ends. error: why that try failed. why: why an LLM call went to its
-    instance, or waits, in words. limited_s: how much of its wait a rate limit caused.
+    queued: when the primitive became ready.
+    start: when it was sent to its instance; what was never sent begins when it ends.
+    end: when its outputs were there.
+    batch: number of the batch.
+    batch_size: primitives (slices) in it.
+    lo, hi: its items.
+    state: done, failed (that try), skipped or cancelled; running while its end is not known.
+    error: why that try failed.
+    why: why an LLM call went to its instance, or waits, in words.
+    limited_s: how much of its wait a rate limit caused.
     """
 
     primitive: str
