@@ -181,28 +181,28 @@ class RowSlices:
 
     def ended(self, event: RowsEnded, now: float) -> Outbox:
         """Rows of a slice gave their first tokens, were answered, or failed."""
-        row_slice = self._slices.get((event.batch, event.run, event.primitive, event.lo))
+        one = self._slices.get((event.batch, event.run, event.primitive, event.lo))
         out: Outbox = []
-        if row_slice is None:
+        if one is None:
             return out  # of an instance that is gone
         queue = self._queue
-        work, row_slice.heard = queue.works[row_slice.key], now
+        work, one.heard = queue.works[one.key], now
         if event.firsts:
-            self._began(row_slice, work, event.firsts, now)
+            self._began(one, work, event.firsts, now)
         answered = 0
         for lo, hi in event.ended:
             answered += hi - lo
-            row_slice.out.difference_update(range(lo, hi))
+            one.out.difference_update(range(lo, hi))
         if answered:
-            self._answered(out, row_slice, work, answered, event, now)
-        over = self._failed(out, row_slice, event.failed, now) if event.failed else []
-        work = queue.works[row_slice.key]
+            self._answered(out, one, work, answered, event, now)
+        over = self._failed(out, one, event.failed, now) if event.failed else []
+        work = queue.works[one.key]
         if not work.withdrawn:
             work.done += answered
             if answered or over:
                 out.append(RowsOver(event.run, event.primitive, event.given, over))
-        if not row_slice.out:
-            self._close(out, row_slice, now)
+        if not one.out:
+            self._close(out, one, now)
         return out
 
     def lost(self, i: int, cause: Cause, now: float, out: Outbox) -> None:

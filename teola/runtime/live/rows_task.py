@@ -100,7 +100,7 @@ class RowsTask:
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:
-            live.asked_rows.look(live_rows)
+            live.asked_rows.look(asked)
 
         def drained() -> None:
             loop.call_soon_threadsafe(look)
@@ -109,11 +109,11 @@ class RowsTask:
         sink = AnswerSink(self._on_answers, drained, self._broke)
         trace = Trace(id, self._app, None, now)
         done = loop.create_future()
-        live_rows = LiveRows(run, trace, context, call.instruction, call.decode, source, sink, done)
+        asked = LiveRows(run, trace, context, call.instruction, call.decode, source, sink, done)
         if self._budget is not None:
             price = self._price or self._home.price_of(call.engine)
-            live_rows.budget = RowBudget(self._budget, price, call.decode.max_tokens)
-        return live_rows
+            asked.budget = RowBudget(self._budget, price, call.decode.max_tokens)
+        return asked
 
     def cancel(self) -> None:
         """See RowsHandle; from any thread."""

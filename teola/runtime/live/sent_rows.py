@@ -324,8 +324,8 @@ class SentRows:
             block = live.core.queues[asked.run.engine].instances[0].limits.block_tokens
             keys = keys[: tokens // block]
         asked.opened(rows)
-        hit_tokens = min(asked.found, tokens - 1)
-        live.tell(asked.id, RowsCame(len(rows), tokens, hit_tokens, keys), live.loop.time())
+        found = min(asked.found, tokens - 1)
+        live.tell(asked.id, RowsCame(len(rows), tokens, found, keys), live.loop.time())
         live.wake()
 
     # --- rows -------------------------------------------------------------------------------
