@@ -33,8 +33,8 @@ from teola.profile import Profile
 from teola.profile import load as load_profile
 from teola.query.application import Application
 from teola.query.spec import Overrides
-from teola.runtime.driver import Query
 from teola.runtime.engines import with_policies
+from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Assumed, Planned

@@ -14,7 +14,7 @@ from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.policies.asker import Asker
 from teola.policies.work import Size, Work, WorkSpec
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.live.live import Live
 from teola.schedule.core import Core, Measuring
 from teola.schedule.engine_queue import EngineQueue

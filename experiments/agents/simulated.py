@@ -14,7 +14,7 @@ from experiments.agents.tools import OBSERVATION, Computes, tools_of
 from teola.cost import Cost, StepTime
 from teola.graph import Grow, Op, Remarks
 from teola.profile import EngineProfile, Profile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Planned

@@ -18,7 +18,7 @@ from experiments.common.testbed import testbed
 from experiments.common.workloads import example
 from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimulatedQuery
 

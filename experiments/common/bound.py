@@ -26,7 +26,7 @@ from teola.graph import Op
 from teola.graph.ops import CONTROL, DECODES, GROUP_HEADS, PREFILLS
 from teola.kv import Excerpt, excerpt_keys
 from teola.profile import Cost, EngineProfile, Profile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.content import prompt_of
 from teola.runtime.sim.outcome import Outcomes

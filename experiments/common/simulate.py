@@ -17,7 +17,7 @@ from experiments.common.latencies import percentile
 from experiments.common.testbed import Testbed
 from experiments.common.workloads import Answers, Drawn
 from teola.learning import Learner
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import State
 from teola.workflow.build import ParameterValues

@@ -17,7 +17,7 @@ from typing import Any, Final
 from experiments.common import datasets
 from experiments.common.testbed import Values
 from teola import App
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import CHARACTERS_PER_TOKEN, Tokens
 from teola.workflow.components.condition import OTHERWISE, THEN

@@ -27,7 +27,7 @@ from experiments.common.simulate import (
 )
 from experiments.common.testbed import SIZES, testbed
 from experiments.common.workloads import APPS, Answers, example
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import SimulatedQuery
 
 ONCE: Final = ("teola", *(system.name for system in BASELINES))

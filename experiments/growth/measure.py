@@ -50,7 +50,7 @@ class Stopwatch:
 
     def watch(self, live: Live) -> None:
         """Time the growth of this driver's queries from now on."""
-        live.parts.begin = self.around(live.parts.begin, _always)  # type: ignore[method-assign]
+        live.begin_growth = self.around(live.begin_growth, _always)  # type: ignore[method-assign]
         live.finished = self.around(live.finished, _of_part)  # type: ignore[method-assign]
 
 

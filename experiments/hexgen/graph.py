@@ -21,7 +21,7 @@ from teola.graph import Growth, Op, Role
 from teola.habit import Habit
 from teola.learning import Lessons
 from teola.passes.estimate import ANSWER_TOKENS, ROLE_TOKENS
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens, new_text, tokens_of
 from teola.workflow.components import Condition, Each, Generate, Loop

@@ -37,7 +37,7 @@ from experiments.hexgen.tuning import Change, Tuning
 from teola.errors import InputError
 from teola.graph.ops import PREFILLS
 from teola.learning import Learner
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import scopes
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from teola.learning import Learner
 from teola.profile import Profile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.staged import StagedQuery, Stages, staged
 from teola.runtime.tuning.replay_case import ReplayCase, tuned

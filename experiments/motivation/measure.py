@@ -11,7 +11,7 @@ from experiments.common.command import Options, Report
 from experiments.common.simulate import Setting, alone
 from experiments.common.testbed import SIZES, testbed
 from experiments.common.workloads import APPS, example
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimulatedQuery
 

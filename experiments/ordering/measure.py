@@ -17,7 +17,7 @@ from teola.graph import Primitive
 from teola.habit import Habit
 from teola.passes.estimate import ANSWER_TOKENS
 from teola.profile import Cost, EngineProfile, Profile, StepTime
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Planned

@@ -33,7 +33,7 @@ from teola.kv import policies as eviction_policies
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
 from teola.profile import PUBLISHED, EngineProfile, Profile, StepTime
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Tokens, number_of

@@ -27,7 +27,7 @@ from experiments.common.testbed import testbed
 from experiments.common.workloads import Answers, Drawn
 from experiments.scale import long_prompts
 from teola.runtime import machine
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import State
 

@@ -47,7 +47,7 @@ class AccountsLock:
 
 
 GUARD: Final = AccountsLock()
-"""Of all accounts."""
+"""The lock of all accounts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +79,7 @@ class BudgetAccount:
 
     @property
     def left_tokens(self) -> float:
-        """That are neither taken nor reserved."""
+        """Tokens that are neither taken nor reserved."""
         return self.most_tokens - self.tokens - self.held_tokens - self.kept_tokens
 
     @property
@@ -90,14 +90,14 @@ class BudgetAccount:
     def answer(self, prompt_tokens: float, price: Price) -> float:
         """Tokens of an answer for which there is room after such a prompt (negative: the prompt
         has none)."""
-        found = self.left_tokens - prompt_tokens
+        tokens = self.left_tokens - prompt_tokens
         if self.most_cost < inf:
             money = self.left_cost - price.cost(prompt_tokens, 0)
             if money < 0:
                 return -1
             if price.answer:
-                found = min(found, money * 1_000_000 / price.answer)
-        return found
+                tokens = min(tokens, money * 1_000_000 / price.answer)
+        return tokens
 
     def came_back(self) -> None:
         """Something is there again: whoever waits for it may try."""

@@ -58,7 +58,7 @@ def check_late(prefer: Prefer | None, name: str, policy: RoutingPolicy, *, whole
 
 
 def ranks(prices: Sequence[Price | None], where: str) -> list[int]:
-    """Of each instance, how many lower prices there are. Prices are compared for a call with
+    """For each instance, how many lower prices there are. Prices are compared for a call with
     `PROMPT` tokens of prompt for each of the answer. Raises InputError where one is not known."""
     costs: list[float] = []
     for i, price in enumerate(prices):
@@ -69,5 +69,5 @@ def ranks(prices: Sequence[Price | None], where: str) -> list[int]:
                 "or name its `model` and give that a price in `prices`"
             )
         costs.append(price.cost(PROMPT, 1))
-    known = sorted(set(costs))
-    return [known.index(cost) for cost in costs]
+    distinct = sorted(set(costs))
+    return [distinct.index(cost) for cost in costs]

@@ -156,7 +156,7 @@ def _held(because: Because) -> str:
 
 
 def _figure(value: float, unit: str) -> str:
-    """As people read it."""
+    """A figure as people read it."""
     if unit == "s":
         if value < 0.1:
             return f"{1e3 * value:.{1 if value < 0.01 else 0}f} ms" if value else "0 s"

@@ -349,16 +349,16 @@ class Taker:
 
     def _take_rows(self, work: Work) -> bool:
         """Take as many rows as there is room for, at least one if nothing else is there."""
-        each = max(1, work.missing)
+        tokens_a_row = max(1, work.missing)
         for lo, hi in work.spans:
             least = 1 if self.slots.idle and not self.slices else 0
-            count = min(hi - lo, self.entries, max(least, self.weight // each))
+            count = min(hi - lo, self.entries, max(least, self.weight // tokens_a_row))
             if work.spec.yields:
                 count = min(count, self.entries - self.slots.kept)
             if count <= 0:
                 break
             self.slices.append(Slice(work, lo, lo + count))
-            self.weight -= count * each
+            self.weight -= count * tokens_a_row
             self.entries -= count
             if lo + count < hi:
                 break

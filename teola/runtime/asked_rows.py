@@ -61,7 +61,7 @@ class AskedRows(Generic[R]):
 
     @property
     def id(self) -> str:
-        """Of its run."""
+        """Id of its run."""
         return self.run.id
 
     def opened(self, rows: list[R]) -> None:
@@ -78,7 +78,7 @@ class AskedRows(Generic[R]):
         self.tries += hi - lo
 
     def used(self, usage: Usage) -> None:
-        """So much was read and written for rows that were answered."""
+        """Count what was read and written for rows that were answered."""
         self.prompt_tokens += usage.prompt_tokens
         self.cached_tokens += usage.cached_tokens
         self.completion_tokens += usage.completion_tokens
@@ -90,8 +90,8 @@ class AskedRows(Generic[R]):
         self.failed += len(failed)
         rows = self.windows[i]
         lost = [rows[row] for row, _ in failed]
-        self._left[i] = left = self._left.get(i, len(rows)) - answered - len(failed)
-        if not left:
+        self._left[i] = rows_left = self._left.get(i, len(rows)) - answered - len(failed)
+        if not rows_left:
             del self.windows[i], self._sent[i], self._left[i]
         return lost
 

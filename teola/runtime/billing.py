@@ -36,7 +36,7 @@ SHORT: Final = 64
 MOST_EXTRA: Final = 3 * SHORT
 """What a template is believed to add at most: the text of a short prompt may be dense, too."""
 FADING: Final = 0.999
-"""Of the largest ratio, with each prompt that has less."""
+"""What is left of the largest ratio after each prompt that has a smaller one."""
 PLENTY: Final = 2
 """Times the tokens that a component usually writes: a call that may write so much need not wait."""
 
@@ -112,11 +112,11 @@ class Billing:
         call = self._waiting[run, i]
         if call.price is None and call.ledger.counts_money:
             engine = call.spec.engine
-            told = (
+            message = (
                 f"most_cost needs the price of the model of engine {engine!r}: add it to `prices` "
                 "of the configuration or the Runtime"
             )
-            self._ended(call, Cause(InputError(told)))
+            self._ended(call, Cause(InputError(message)))
             return
         with GUARD:
             queue = next((account for account in call.ledger.accounts if account.waiting), None)
@@ -141,10 +141,10 @@ class Billing:
     def _reservation(self, call: Billed, *, waits: bool = True) -> Reservation | None:
         """waits: rather than with a short answer it begins later."""
         prompt, most, price = self._prompt(call), call.decode.max_tokens, call.price or FREE
-        kept, call.kept = call.kept, None
+        reserved_before, call.kept = call.kept, None
         with GUARD:
-            if kept is not None:
-                return call.ledger.reserve(prompt, most, price, kept=kept)
+            if reserved_before is not None:
+                return call.ledger.reserve(prompt, most, price, kept=reserved_before)
             if waits and (room := call.ledger.answer(prompt, price)) < most:
                 usual = PLENTY * call.spec.expected_output or most
                 if room < min(most, usual) and call.ledger.blocking(prompt, price).open:
@@ -213,8 +213,8 @@ class Billing:
             self._extra[engine] = max(extra, min(MOST_EXTRA, prompt_tokens - estimated))
             return
         seen = max(0, prompt_tokens - extra) / estimated
-        known = self._ratios.get(engine)
-        self._ratios[engine] = seen if known is None else max(seen, known * FADING)
+        largest = self._ratios.get(engine)
+        self._ratios[engine] = seen if largest is None else max(seen, largest * FADING)
 
     def lowered(self, run: str, i: int, most: int) -> bool:
         """Whether a call that has not begun may write less than `most` tokens, so that its answer

@@ -62,7 +62,7 @@ class DayAccount(BudgetAccount):
 
 
 class DayAccounts:
-    """Those of one runtime, by the name of what they bound."""
+    """The accounts of one runtime, by the name of what they bound."""
 
     def __init__(self, today: Callable[[], int] = _today) -> None:
         self._today, self._known = today, dict[str, DayAccount]()
@@ -72,8 +72,8 @@ class DayAccounts:
         tokens = inf if budget.tokens is None else budget.tokens
         cost = inf if budget.cost is None else budget.cost
         with GUARD:  # queries come in threads of their own
-            found = self._known.get(name)
-            if found is None:
-                found = self._known[name] = DayAccount(name, tokens, cost, today=self._today)
-            found.most_tokens, found.most_cost = tokens, cost
-            return found
+            account = self._known.get(name)
+            if account is None:
+                account = self._known[name] = DayAccount(name, tokens, cost, today=self._today)
+            account.most_tokens, account.most_cost = tokens, cost
+            return account

@@ -60,10 +60,15 @@ READ_AT_ONCE: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a query's documents become. new: documents that this query indexes. taken: that were
-    stored with the chunks of others of their content. replaced: names of documents, new or taken,
-    that had another version. hidden: texts that were left out of them because a reader does not see
-    them, by the document's name. notice: what whoever searches the collection has to know."""
+    """What a query's documents become.
+
+    new: documents that this query indexes.
+    known: documents that were stored already.
+    taken: documents that were stored with the chunks of others of their content.
+    replaced: names of documents, new or taken, that had another version.
+    hidden: texts that were left out because a reader does not see them, by the document's name.
+    notice: what whoever searches the collection has to know.
+    """
 
     chunks: list[Chunk]
     scope: Scope
@@ -100,15 +105,15 @@ def collected(
         return CollectedSources([], passed_over)
     if isinstance(documents, (str, Path, Mapping, Source)):
         documents = [documents]
-    found: list[Source] = []
+    sources: list[Source] = []
     for document in documents:
-        found += _sources(document, passed_over, root)
-    if most is not None and len(found) > most:
+        sources += _sources(document, passed_over, root)
+    if most is not None and len(sources) > most:
         raise InputError(
-            f"{len(found)} documents are more than the {most} of one query; put them into a "
+            f"{len(sources)} documents are more than the {most} of one query; put them into a "
             "collection first: `teola index PATH --collection NAME`"
         )
-    return CollectedSources(found, passed_over)
+    return CollectedSources(sources, passed_over)
 
 
 def passed_over(counts: Mapping[str, int]) -> str:
@@ -175,15 +180,15 @@ def _sources(document: Any, passed_over: Counter[str], root: str | Path | None) 
         return [_source(path, path.name, origin_of(path), root)]
     files = [p for p in path.rglob("*") if not _hidden(p.relative_to(path)) and p.is_file()]
     inside = sorted(p for p in files if p.suffix.lower() in SUFFIXES)
-    others = Counter(p.suffix.lower() for p in files)
-    for suffix in others.keys() - SUFFIXES:
-        passed_over[suffix or "no suffix"] += others[suffix]
+    suffixes = Counter(p.suffix.lower() for p in files)
+    for suffix in suffixes.keys() - SUFFIXES:
+        passed_over[suffix or "no suffix"] += suffixes[suffix]
     if not inside:
         listed = ", ".join(sorted(SUFFIXES))
         raise DocumentError(f"directory {str(path)!r} holds no documents ({listed})")
-    own, origin = Path(os.path.basename(os.path.abspath(path))), origin_of(path)
+    name, origin = Path(os.path.basename(os.path.abspath(path))), origin_of(path)
     ways = ((p, p.relative_to(path)) for p in inside)
-    return [_source(p, (own / way).as_posix(), origin / way, root) for p, way in ways]
+    return [_source(p, (name / way).as_posix(), origin / way, root) for p, way in ways]
 
 
 def _source(path: Path, name: str, origin: Path, root: str | Path | None) -> Source:
@@ -258,8 +263,8 @@ class Preparer:
         scope = Scope(tenant, name, searched, dict(filters), admission.collection)
         taken = sum(claim.taken for claim in claims)
         replaces = (s.name for s, claim in zip(given, claims, strict=True) if claim.replaces)
-        known = len(ids) - len(owned) - taken
-        sizes = len(owned), known
+        already_kept = len(ids) - len(owned) - taken
+        sizes = len(owned), already_kept
         return Prepared(chunks, scope, *sizes, hidden, taken, tuple(replaces), admission.notice)
 
     async def count(self, given: Sequence[Source], splitting: Splitting) -> int:
@@ -299,16 +304,16 @@ class Preparer:
         and for one that does not exist if nothing is to be indexed into it."""
         if collection is None:
             return EmbedderAdmission(None)
-        found = EmbedderAdmission(None, unsure=True)
+        admission = EmbedderAdmission(None, unsure=True)
         for sentence in (False, True):
-            if found.unsure:
+            if admission.unsure:
                 identity = await identity_of(self._embedding, sentence=sentence)
-                found = await self._store.admit(
+                admission = await self._store.admit(
                     tenant, collection, identity, remember=collection != UNNAMED
                 )
-        if found.collection is None and not indexes:
+        if admission.collection is None and not indexes:
             raise InputError(await self._unknown(tenant, collection))
-        return found
+        return admission
 
     async def _unknown(self, tenant: str, collection: str) -> str:
         names = [entry["name"] for entry in await self._store.collections(tenant)]

@@ -1,8 +1,13 @@
-"""What both drivers share: the main loop (`Driver.run_once`), and how each command is performed.
+"""What both drivers share: the main loop (`Driver.run_once`), how each command is performed, and
+how queries grow.
 
 A driver owns time and the engines. It feeds events to the core, performs the commands that come
 back until there are none, and then lets the core hold a scheduling round. docs/main-loop.md tells a
-query's way through it. Long because each command has its place here, for both drivers.
+query's way through it. Growth is one of these commands: the driver begins the parts of a primitive
+that grows, which are queries of its own, and tells the primitive when they end.
+
+Long because each command has its place here, for both drivers. In this order: the main loop;
+queries; how commands are performed; growth; what is logged; what a driver does its own way.
 """
 
 from __future__ import annotations
@@ -10,29 +15,25 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar, cast
 
 from teola.engine import NextRead
-from teola.graph import GrowParams, Growth, Op, WaitParams
+from teola.errors import BudgetSpent, QueryFailed
+from teola.graph import Grow, GrowParams, Growth, Op, Ref, StopsShort, WaitParams
 from teola.graph.ops import PREFILLS
-from teola.learning import LearnedProfiles, Learner
-from teola.policies import batching as batching_policies
-from teola.policies import routing as routing_policies
-from teola.policies.pairing import pair
-from teola.policies.preferring import preferring, ranks
+from teola.learning import Learner
 from teola.policies.work import Size, Work, WorkKey
-from teola.price import Price
-from teola.profile import EngineProfile
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.billing import Billing
-from teola.runtime.growing import Growing, Parts, Place
+from teola.runtime.in_flight import Growing, Place, Query, may_feed, told_port
 from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
-from teola.runtime.observe.trace import Trace
-from teola.runtime.store import Store
-from teola.runtime.tally import Tally
+from teola.runtime.values import bytes_of
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -55,6 +56,7 @@ from teola.schedule.events import (
     QueueEvent,
     Recovered,
     Release,
+    RestExpected,
     Retried,
     Retuned,
     RowsOver,
@@ -64,103 +66,19 @@ from teola.schedule.events import (
     Sized,
     Skipped,
     Started,
+    State,
     Waits,
 )
 from teola.schedule.faults import PolicyFailed
-from teola.schedule.graph_run import GraphRun
-from teola.schedule.instances import Limits
+from teola.schedule.feeding import Feeding
 from teola.schedule.plan import Plan
 
 log = logging.getLogger(__name__)
 
 
-class Query:
-    """One query in flight, or a part of one: its run, its values, its trace; the rest is for how
-    it grows (see Grown)."""
-
-    __slots__ = (
-        "__dict__",
-        "growing",
-        "grown_ends",
-        "id",
-        "left",
-        "place",
-        "plan",
-        "run",
-        "store",
-        "tally",
-        "trace",
-        "written",
-    )
-
-    def __init__(
-        self,
-        id: str,
-        plan: Plan,
-        store: Store,
-        run: GraphRun,
-        trace: Trace,
-        tally: Tally | None = None,
-        place: Place | None = None,
-    ) -> None:
-        self.id, self.plan, self.store, self.run, self.trace = id, plan, store, run, trace
-        self.growing: dict[int, Growing] = {}
-        self.written: dict[int, list[Any]] = {}
-        self.grown_ends: dict[int, frozenset[str]] = {}
-        self.left: dict[int, Mapping[str, Any]] = {}
-        self.tally, self.place = tally or Tally(), place
-
-    def prompt_tokens(self, i: int) -> int:
-        """Tokens of primitive `i`'s prompt, with the pieces that are computed with it and without
-        any prefix computed before."""
-        tokens = self.store.prompt_tokens(i)
-        for piece in self.run.fused.get(i, ()):
-            tokens += self.store.prompt_tokens(piece)
-        return tokens
-
-
 Q = TypeVar("Q", bound=Query)
-
-
-def queue_of(
-    engine: str,
-    limits: Sequence[Limits],
-    profile: EngineProfile | None,
-    batching: str = batching_policies.DEFAULT,
-    options: Mapping[str, Any] | None = None,
-    routing: str = routing_policies.DEFAULT,
-    routing_options: Mapping[str, Any] | None = None,
-    learner: Learner | None = None,
-    *,
-    explains: bool = False,
-    names: Sequence[str] = (),
-    prices: Sequence[Price | None] = (),
-) -> EngineQueue:
-    """The scheduler's queue of an engine. limits: of each instance. profile: the engine's, if it is
-    known. batching, routing: names of policies; options, routing_options: their keyword arguments.
-    learner: who is told how long its work takes, and tells policies. explains: LLM calls say why
-    they go where they go, for their traces. names: of the instances, by what they are and not by
-    number. prices: of the instances, where some are preferred by it. Raises UnknownName,
-    InputError."""
-    policy, router = pair(batching, options or {}, routing, routing_options or {})
-    profiles: Sequence[EngineProfile] = ()
-    if learner is not None:
-        names = names or [str(i) for i in range(len(limits))]
-        declared = profile or EngineProfile()
-        profiles = LearnedProfiles(learner, engine, declared, len(limits), names)
-    elif profile is not None:
-        profiles = [profile.of(i) for i in range(len(limits))]
-    queue = EngineQueue(engine, limits, policy, router, profiles)
-    queue.faults.batching, queue.faults.routing = batching, routing
-    prefer, _ = preferring(routing_options or {})
-    if prefer is not None:
-        queue.prefer(ranks(prices or [None] * len(limits), f"engine {engine!r}"), prefer.most_s)
-    if learner is not None:
-        budget = limits[0].max_batch if limits[0].continuous else None
-        queue.observer = learner.observer(engine, budget, names)
-    if explains and queue.continuous:
-        queue.placing.explain()
-    return queue
+FEED: Final = ""
+"""What stands for the key of a part where what is told was not written by one."""
 
 
 class Driver(ABC, Generic[Q]):
@@ -173,7 +91,6 @@ class Driver(ABC, Generic[Q]):
         self.queries: dict[str, Q] = {}
         self.rows: dict[str, AskedRows[Any]] = {}
         """Runs of rows in flight, by id."""
-        self.parts: Parts[Q] = Parts(self)
         self.refusals: dict[str, dict[WorkKey, str]] = {}
         """Why works wait that a server refused, by query, and in it by run and primitive."""
         self.billing = Billing(self.sized, self.passes_on)
@@ -311,7 +228,7 @@ class Driver(ABC, Generic[Q]):
         work = self.core.queues[engine].source(query.id, head)
         if work is None or (instance, batch) not in work.flying.values():
             return False  # of an instance that is gone
-        used = self.parts.written(query, head, k, item, now)
+        used = self.item_written(query, head, k, item, now)
         if used:
             self.handle(FirstToken(engine, instance, query.id, head, to_client=True), now)
         return used
@@ -386,8 +303,8 @@ class Driver(ABC, Generic[Q]):
             self.billing.dropped(command.run, command.primitive)
         self.forgotten(query.store.drop(command.primitive))
         query.trace.ended(command.primitive, -1, now, "skipped")
-        if query.growing:
-            self.parts.dropped(query, command.primitive, now)
+        if query.growing and (growing := query.growing.pop(command.primitive, None)) is not None:
+            self._stop_growth(growing, now)
         if type(query.plan.primitives[command.primitive].params) is WaitParams:
             self.unask(query, command.primitive)
 
@@ -396,18 +313,18 @@ class Driver(ABC, Generic[Q]):
 
     def _forget_refusals(self, run: str, primitive: int | None = None) -> None:
         """Nothing refuses a primitive any more, or any of its run."""
-        whole = run.partition("/")[0]
-        if (refused := self.refusals.get(whole)) is None:
+        query_id = run.partition("/")[0]
+        if (refused := self.refusals.get(query_id)) is None:
             return
         if primitive is not None:
             refused.pop((run, primitive), None)
-        elif run == whole:
+        elif run == query_id:
             refused.clear()
         else:
             for key in [key for key in refused if key[0] == run]:
                 del refused[key]
         if not refused:
-            del self.refusals[whole]
+            del self.refusals[query_id]
 
     def _finish(self, command: Finish, now: float) -> None:
         if self.refusals:
@@ -421,8 +338,8 @@ class Driver(ABC, Generic[Q]):
             self.billing.over(command.run, len(query.plan))
         try:
             query.trace.finish(command.state.value, now)
-            if query.growing:
-                self.parts.over(query, now)
+            while query.growing:
+                self._stop_growth(query.growing.popitem()[1], now)
             self.finished(query, command, now)
         except Exception:
             self.queries[command.run] = query  # `broke` has to find it
@@ -474,17 +391,6 @@ class Driver(ABC, Generic[Q]):
         """Outputs of a control primitive; what is to be awaited for them goes to `ponder`."""
         return query.store.control(i)
 
-    def _grow(self, query: Q, i: int, now: float) -> None:
-        if self.parts.whole(query, i, now):
-            return
-        query.trace.sent(i, 0, 1, now, now)
-        try:
-            growth = self.growth(query, i)
-        except Exception as error:  # noqa: BLE001 - as above
-            self.undecided(query, i, error, now)
-            return
-        self.parts.begin(query, i, growth, now)
-
     def decided(self, query: Q, i: int, result: Mapping[str, Any], now: float) -> None:
         """A control primitive gave its outputs. They are kept first if the query's steps are."""
         if not self.keeps_first(query, i, result):
@@ -503,11 +409,6 @@ class Driver(ABC, Generic[Q]):
             self.learner.habits.decided(query.run.asker.app, p.component, branch)
         self.tell(query.id, Completed(i, query.store.put(i, result), branch), now)
 
-    def turned(self, app: str, component: str, count: int) -> None:
-        """A component has grown so many of the parts that it repeats, and has ended well."""
-        if self.learner is not None:
-            self.learner.habits.turned(app, component, count)
-
     def undecided(self, query: Q, i: int, error: Exception, now: float) -> None:
         """A control primitive failed."""
         query.trace.failed(i, 0, now, error)
@@ -516,11 +417,214 @@ class Driver(ABC, Generic[Q]):
     def forgotten(self, outputs: Mapping[str, Any] | None) -> None:
         """A store holds these outputs of a primitive no longer."""
 
+    # --- growth -----------------------------------------------------------------------------
+
+    def _grow(self, query: Q, i: int, now: float) -> None:
+        """Primitive `i` has all that it reads: it begins to grow, unless it does already."""
+        if self._has_whole(query, i, now):
+            return
+        query.trace.sent(i, 0, 1, now, now)
+        try:
+            growth = self.growth(query, i)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.undecided(query, i, error, now)
+            return
+        self.begin_growth(query, i, growth, now)
+
+    def begin_growth(self, query: Q, i: int, growth: Growth, now: float) -> None:
+        """Primitive `i` grows from now on."""
+        growing = query.grows(i, growth)
+        self._follow(growing, growth.begin, now)
+
+    def item_written(self, query: Q, head: int, k: int, item: Any, now: float) -> bool:
+        """The call that `head` leads has written item `k` of its list. Whether anything has come
+        of that, so that the call must not be begun anew."""
+        used = False
+        if place := query.place:
+            port = told_port(query, head)
+            if port and not place.growing.over:
+                growing, key, used = place.growing, place.key, True
+                self._follow(growing, partial(growing.growth.told, key, port, item), now)
+        if feedings := query.plan.feeding.get(head):
+            items = query.written.setdefault(head, [])
+            del items[k:]  # of a try that came to nothing
+            items.append(item)
+            for feeding in feedings:
+                used |= self._feed(query, feeding, items, now)
+        return used
+
+    def _feed(self, query: Q, feeding: Feeding, items: list[Any], now: float) -> bool:
+        """Tell a primitive of what is new of the list that it grows over, if all else is there that
+        it reads. Whether it has begun."""
+        i, giver = feeding
+        growing = query.growing.get(i)
+        if growing is None:
+            if not may_feed(query, i, giver):
+                return False
+            try:
+                growing = query.grows(i, self.growth(query, i))
+            except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
+                self.undecided(query, i, error, now)
+                return True
+            growing.fed = 0
+            query.trace.sent(i, 0, 1, now, now)
+            self._follow(growing, growing.growth.begin, now)
+        fed, port = growing.fed, growing.params.feeds
+        if fed is not None:
+            growing.fed = len(items)
+            for item in items[fed:]:
+                if not growing.over:
+                    self._follow(growing, partial(growing.growth.told, FEED, port, item), now)
+        return True
+
+    def _has_whole(self, query: Q, i: int, now: float) -> bool:
+        """All that primitive `i` reads is there. Whether it grows already."""
+        growing = query.growing.get(i)
+        if growing is None:
+            return False
+        growing.fed, port = None, growing.params.feeds
+        ref = query.plan.primitives[i].input(port)
+        assert isinstance(ref, Ref)
+        given_list = {port: query.store.read(ref)}
+        self._follow(growing, partial(growing.growth.ended, FEED, given_list), now)
+        return True
+
+    def part_ended(
+        self,
+        part: Q,
+        finish: Finish,
+        outputs: Mapping[str, Any],
+        error: Exception | None,
+        now: float,
+    ) -> None:
+        """A part has ended. error: why, if it failed, as its developer is to see it."""
+        place = part.place
+        assert place is not None
+        growing, key = place.growing, place.key
+        growing.open.pop(key, None)
+        query = growing.query
+        query.tally.shrink(len(part.plan))
+        if not place.recorded:
+            query.trace.leave_out(part.trace)
+        query.trace.take_remarks(part.trace)
+        if growing.over:
+            return
+        if place.grow.answers:
+            query.grown_ends[growing.i] = part.trace.ends
+        if growing.spends is not None:
+            trace = part.trace
+            growing.spends.spent(key, trace.prompt_tokens, trace.completion_tokens)
+        if finish.state in (State.OK, State.PARTIAL):
+            for component, cause in zip(finish.missing, finish.reasons, strict=True):
+                growing.missing.setdefault(component, cause)
+            if finish.reasons and any(map(_is_spent, finish.reasons)):
+                growth = growing.growth
+                if isinstance(growth, StopsShort):
+                    self._follow(growing, partial(growth.stopped, key), now)
+                    return
+            self._follow(growing, partial(_part_gave, growing, key, outputs), now)
+        else:
+            why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")
+            self._follow(growing, partial(growing.growth.failed, key, why), now)
+
+    def _follow(self, growing: Growing, step: Callable[[], Iterable[Grow]], now: float) -> None:
+        """Take a step of a growth: begin the parts that follow from it, as far as there is room;
+        if nothing runs, waits or is to come, the primitive has ended."""
+        waiting, running = growing.waiting, growing.open
+        try:
+            waiting.append(iter(step()))
+            while waiting and len(running) < growing.at_once and not growing.over:
+                grow = next(waiting[0], None)
+                if grow is None:
+                    waiting.popleft()
+                    continue
+                plan = growing.plan_of(grow)
+                if running and not growing.query.tally.fits(len(plan)):
+                    waiting[0] = chain((grow,), waiting[0])  # when one of those that run has ended
+                    break
+                self._begin_part(growing, grow, plan, now)
+            if growing.over or running or waiting or growing.fed is not None:
+                return
+            result, remarks = growing.growth.result(), growing.growth.remarks()
+            if remarks.cut:
+                component = growing.query.plan.primitives[growing.i].component
+                growing.missing.setdefault(component, Cause(BudgetSpent(remarks.cut)))
+        except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
+            self._fail_growth(growing, error, now)
+            return
+        query, i = growing.query, growing.i
+        query.growing.pop(i, None)
+        growing.close()
+        self._expect(growing, growing.turns, now)
+        if not remarks.cut:
+            self.turned(query.run.asker.app, growing.component, growing.turns)
+        query.trace.remark(growing.component, remarks)
+        query.trace.ended(i, 0, now)
+        counts = query.store.put_slice(i, 0, 1, 1, result)
+        self.tell(query.id, Completed(i, counts, None, -1, growing.missing), now)
+
+    def _begin_part(self, growing: Growing, grow: Grow, plan: Plan, now: float) -> None:
+        """Begin a part. Raises QueryFailed where it would be one too many."""
+        query, key = growing.query, grow.key
+        component = query.plan.primitives[growing.i].component
+        depth = 1 + (query.place.depth if query.place is not None else 0)
+        query.tally.grow(component, len(plan), depth)
+        if key in growing.open:
+            raise QueryFailed(f"{component!r} has two parts called {key!r}")
+        if grow.body in growing.params.grower.repeated.counts:
+            growing.turns += 1
+            if growing.estimate is not None:
+                self._expect(growing, growing.turns + growing.coming(), now)
+        place = Place(growing, key, depth, grow)
+        id = f"{query.id}/{component}/{key}"
+        part = self.made_part(cast("Q", query), id, plan, place, now)
+        growing.open[key] = part
+        self.begin(part, now)
+
+    def _expect(self, growing: Growing, times: float, now: float) -> None:
+        """So many of the parts that it repeats are expected by now: what its query does later on
+        counts as a part of so much."""
+        estimate, more = growing.estimate, times - growing.expected
+        if estimate is not None and more:
+            growing.expected = times
+            if more_s := more * estimate.part_total_s:
+                self.tell(growing.query.id, RestExpected(more_s), now)
+
+    def turned(self, app: str, component: str, count: int) -> None:
+        """A component has grown so many of the parts that it repeats, and has ended well."""
+        if self.learner is not None:
+            self.learner.habits.turned(app, component, count)
+
+    def _fail_growth(self, growing: Growing, error: Exception, now: float) -> None:
+        """A growth raised `error`: its primitive has failed."""
+        query, i = growing.query, growing.i
+        if query.growing.pop(i, None) is None:
+            return
+        self._stop_growth(growing, now)
+        query.trace.failed(i, 0, now, error)
+        self.tell(query.id, Failed(i, Cause(error)), now)
+
+    def _stop_growth(self, growing: Growing, now: float) -> None:
+        """What a primitive has grown so far is kept if somebody asks for it; its parts end."""
+        query, i = growing.query, growing.i
+        primitive = query.plan.ids[i]
+        is_output = any(ref.producer == primitive for ref in query.plan.graph.outputs.values())
+        if is_output or growing.spends is not None:
+            with suppress(Exception):  # the developer's own code may raise anything
+                query.left[i] = growing.growth.result()
+        if growing.spends is not None and (steps := query.left.get(i, {}).get("steps")):
+            query.trace.steps += tuple(steps)
+        growing.close()
+        for part in [*growing.open.values()]:
+            self.end(part.id, Cancelled(), now)
+
+    # --- what is logged ---------------------------------------------------------------------
+
     def refused(self, command: Waits, now: float) -> None:
         """A server refused a work, which waits for it or goes elsewhere."""
         refused = self.refusals.setdefault(command.run.partition("/")[0], {})
         refused[command.run, command.primitive] = str(command.cause.error)
-        told = (
+        message = (
             "engine %(engine)s: instance %(instance)d refuses (%(error_type)s); "
             "the call waits for %(for_s).1f s"
         )
@@ -528,7 +632,7 @@ class Driver(ABC, Generic[Q]):
             log,
             logging.INFO,
             "engine_refuses",
-            told,
+            message,
             engine=command.engine,
             instance=command.instance,
             for_s=round(max(0.0, command.until - now), 1),
@@ -551,21 +655,21 @@ class Driver(ABC, Generic[Q]):
 
     def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
-        told = "engine %(engine)s: instance %(instance)d works again"
-        note(log, logging.INFO, "engine_recovered", told, **asdict(command))
+        message = "engine %(engine)s: instance %(instance)d works again"
+        note(log, logging.INFO, "engine_recovered", message, **asdict(command))
 
     def retuned(self, command: Retuned, now: float) -> None:
         """Options of a policy have changed, or were refused."""
         options = ", ".join(f"{name}={value}" for name, value in command.options.items())
-        told = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
+        message = "engine %(engine)s: %(kind)s policy tuned: %(options)s"
         level = logging.INFO
         if command.refused:
-            told, level = f"{told} refused (%(refused)s)", logging.WARNING
+            message, level = f"{message} refused (%(refused)s)", logging.WARNING
         note(
             log,
             level,
             "policy_tuned",
-            told,
+            message,
             engine=command.engine,
             kind=command.kind,
             options=options,
@@ -577,6 +681,8 @@ class Driver(ABC, Generic[Q]):
         cause = command.error.__cause__
         trace = (type(cause), cause, cause.__traceback__) if cause is not None else None
         log.error("%s; what was queued there has failed", command.error, exc_info=trace)
+
+    # --- what a driver does its own way -----------------------------------------------------
 
     def want(self, asked: AskedRows[Any], now: float) -> None:
         """A run of rows has room for a window; tell it RowsCame when one is there."""
@@ -653,6 +759,24 @@ class Driver(ABC, Generic[Q]):
     @abstractmethod
     def finished(self, query: Q, command: Finish, now: float) -> None:
         """A query has ended; its outputs can be read from the store now."""
+
+
+def _part_gave(growing: Growing, key: str, outputs: Mapping[str, Any]) -> Iterable[Grow]:
+    """What follows from what a part gave, which is held from now on, or until the next."""
+    if growing.query.store.weighs:
+        size = 0
+        for value in outputs.values():
+            size += bytes_of(value)
+        more_bytes = size if growing.params.grower.gathers else size - growing.held_bytes
+        growing.held_bytes += more_bytes
+        component = growing.query.plan.primitives[growing.i].component
+        growing.query.tally.hold(component, more_bytes)
+    return growing.growth.ended(key, outputs)
+
+
+def _is_spent(cause: Cause) -> bool:
+    """Whether something was not begun because its query's budget is spent."""
+    return isinstance(cause.error, BudgetSpent)
 
 
 def _concerned(command: Command) -> list[str]:

@@ -32,8 +32,8 @@ TRIES: Final = 3
 
 
 async def identity_of(host: LocalHost, *, sentence: bool) -> EmbedderIdentity:
-    """Of a started embedder. sentence: whether its vector of the sentence is needed; it is given
-    anyhow for an embedder whose identity is no digest. Raises what embedding raises."""
+    """The identity of a started embedder. sentence: whether its vector of the sentence is needed;
+    it is given anyhow for an embedder whose identity is no digest. Raises what embedding raises."""
     engine = near(host.engine)
     embedder = cast("Embedder", engine)
     digests = isinstance(engine, DigestsWeights) and engine.digests

@@ -30,7 +30,6 @@ from teola.policies.preferring import preferring, ranks
 from teola.price import Price
 from teola.profile import EngineProfile
 from teola.registry import Factories
-from teola.runtime.driver import queue_of
 from teola.runtime.hosts.process import ProcessEngine
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.text_keys import TEXT_BLOCK
@@ -43,6 +42,7 @@ from teola.runtime.pools import (
     profiles_of,
 )
 from teola.runtime.python_engine import PythonEngine
+from teola.runtime.queue_setup import queue_of
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.hedging import Hedging
 from teola.schedule.instances import Limits
@@ -170,15 +170,17 @@ class EngineConfig:
         """What its instances are, as names that tell nothing: of servers by url and model, else by
         options. The number does not count, nor what may change on the same machine, such as keys.
         Equal ones are numbered."""
-        found, seen = [], Counter[str]()
+        names, seen = [], Counter[str]()
         for instance in range(self.instances):
             options = {**self.options, **self.member(name, instance).options}
-            kept = ("url", "model") if "url" in options else options.keys() - _CHANGES
-            told = json.dumps({key: options.get(key) for key in kept}, sort_keys=True, default=repr)
-            own = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-            found.append(f"{own}-{seen[own]}" if seen[own] else own)
-            seen[own] += 1
-        return found
+            telling = ("url", "model") if "url" in options else options.keys() - _CHANGES
+            digested = json.dumps(
+                {key: options.get(key) for key in telling}, sort_keys=True, default=repr
+            )
+            digest = hashlib.blake2b(digested.encode(), digest_size=8).hexdigest()
+            names.append(f"{digest}-{seen[digest]}" if seen[digest] else digest)
+            seen[digest] += 1
+        return names
 
     def member(self, name: str, instance: int) -> Member:
         """What instance `instance` of engine `name` has for itself. Raises InputError."""
@@ -204,23 +206,24 @@ class EngineConfig:
         entry = replace(entry, instances=self.instances)
         if not self.pool:
             return entry
-        own, kind = [], engines[0].spec.kind
+        profiles, kind = [], engines[0].spec.kind
         for instance in range(self.instances):
             where = self._where(name, instance)
             profile = profile_of(self.member(name, instance), where)
-            own.append(picked(profile, name, kind, where))
+            profiles.append(picked(profile, name, kind, where))
         specs = None if structure else [engine.spec for engine in engines]
-        return replace(entry, pool=profiles_of(entry, own, specs))
+        return replace(entry, pool=profiles_of(entry, profiles, specs))
 
     def prices(self, name: str, known: Mapping[str, Price]) -> list[Price | None]:
-        """Of each instance, as far as that can be told before it is started: its own, else that of
-        the model that it names, else that of the engine. known: prices by model, or by engine."""
-        found = []
+        """Prices of the instances, as far as they can be told before these are started: each one's
+        own, else that of the model that it names, else that of the engine. known: prices by model,
+        or by engine."""
+        prices = []
         for instance in range(self.instances):
-            own = self.member(name, instance)
-            model = {**self.options, **own.options}.get("model")
-            found.append(own.price or known.get(model or name, known.get(name)))
-        return found
+            member = self.member(name, instance)
+            model = {**self.options, **member.options}.get("model")
+            prices.append(member.price or known.get(model or name, known.get(name)))
+        return prices
 
     def check_prices(self, name: str, known: Mapping[str, Price]) -> None:
         """Raises InputError where cheaper instances are to come first and a price is missing."""
@@ -265,8 +268,8 @@ class EngineConfig:
         """
         recipe = self.recipe(name, instance)
         near = recipe.make()
-        kind, own = near.spec.kind, self.member(name, instance)
-        if kind is EngineKind.VECTORSTORE and own.options:
+        kind, member = near.spec.kind, self.member(name, instance)
+        if kind is EngineKind.VECTORSTORE and member.options:
             raise InputError(
                 f"engine {name!r} keeps documents, which each instance has to find, so it can have "
                 "no pool: give `options` for all of them, and how many as `instances`"
@@ -296,7 +299,9 @@ class EngineConfig:
             )
         from teola.runtime.hosts.ray_actor import RayEngine
 
-        return RayEngine(recipe, {**self.resources, **own.resources}, self._where(name, instance))
+        return RayEngine(
+            recipe, {**self.resources, **member.resources}, self._where(name, instance)
+        )
 
 
 def described() -> list[dict[str, Any]]:
@@ -305,18 +310,18 @@ def described() -> list[dict[str, Any]]:
     of a broken one.
     """
     running = {config.factory for config in DEFAULTS.values()}
-    found: list[dict[str, Any]] = []
+    descriptions: list[dict[str, Any]] = []
     registered, offered = REGISTRY.registered(), REGISTRY.offered()
     sources = {name: _source(named.thing) for name, named in registered.items()}
     sources |= {name: point.value for name, point in offered.items()}
     for name, source in sorted(sources.items()):
         entry = {"name": name, "source": source, "default": name in running}
         try:
-            found.append({**entry, **_about(REGISTRY.find(name), name)})
+            descriptions.append({**entry, **_about(REGISTRY.find(name), name)})
         except Exception as error:  # noqa: BLE001 - another package's code may raise anything
             reason = f"broken: {type(error).__name__}: {error}"
-            found.append({**entry, "about": "", "error": reason})
-    return found
+            descriptions.append({**entry, "about": "", "error": reason})
+    return descriptions
 
 
 def _about(factory: Callable[..., Engine], name: str) -> dict[str, Any]:
@@ -377,7 +382,7 @@ def queue_for(
     why LLM calls go where they go, for traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
     if config.by_text:
-        limits = [one.by_text(TEXT_BLOCK) for one in limits]
+        limits = [limit.by_text(TEXT_BLOCK) for limit in limits]
     policies = config.batching, config.batching_options, config.routing, config.routing_options
     names = config.instance_names(name)
     costs = config.prices(name, prices or {})
@@ -406,12 +411,12 @@ def merged(
 
     The small models of an application, `proxy` and `judge`, are like `llm` unless configured.
     """
-    found = dict(DEFAULTS)
+    by_name = dict(DEFAULTS)
     for name, config in configs.items():
         if not isinstance(config, EngineConfig):
             config = EngineConfig(config)
-        found[name] = config
-    return {**dict.fromkeys(LIKE_LLM, found["llm"]), **found}
+        by_name[name] = config
+    return {**dict.fromkeys(LIKE_LLM, by_name["llm"]), **by_name}
 
 
 def with_policies(
@@ -464,20 +469,20 @@ def _shared(name: str, config: EngineConfig, weights: Mapping[str, float]) -> En
         options = {"by": "tenant", "weights": dict(weights), **inner}
         return replace(config, batching="fair", batching_options=options)
     by = config.batching_options.get("by", "both")
-    own = config.batching_options.get("weights") or {}
+    own_weights = config.batching_options.get("weights") or {}
     if by == "app":
         raise InputError(
             f"engine {name!r} is shared by application, so tenants have no shares there: take "
             '`by` out of its batching_options, or say by = "tenant"'
         )
-    if not weights or own == weights:
+    if not weights or own_weights == weights:
         return config
     if by != "tenant":
         raise InputError(
             f"engine {name!r} is shared by tenant and application, where tenant_weights say "
             'nothing: say by = "tenant" in its batching_options, or take tenant_weights out'
         )
-    if own:
+    if own_weights:
         raise InputError(
             f"engine {name!r} has weights of its own, which are not tenant_weights: take one of "
             "them out"

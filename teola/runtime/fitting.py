@@ -64,8 +64,8 @@ def check_names(configs: Mapping[str, EngineConfig], used: Collection[str]) -> N
     for name in configs:
         if name in USUAL or name in used:
             continue
-        left = [usual for usual in used if usual in USUAL and _as_by_default(usual, configs)]
-        if near := get_close_matches(name, left, n=1):
+        candidates = [usual for usual in used if usual in USUAL and _as_by_default(usual, configs)]
+        if near := get_close_matches(name, candidates, n=1):
             raise InputError(
                 f"engine {name!r} is configured, but no application here uses it, and {near[0]!r} "
                 f"runs as by default: did you mean {near[0]!r}? (What uses {name!r} must be "

@@ -35,14 +35,14 @@ def gather(params: AggregateParams, values: Sequence[Any]) -> Any:
 def _union(found: list[Any]) -> list[Any]:
     """Hits without duplicates, the best score of each, best first (ties: first found first)."""
     best: dict[str, Hit] = {}
-    others = []
+    unscored = []
     for item in found:
         for hit in item if isinstance(item, list) else (item,):
             if not isinstance(hit, Hit):
-                others.append(hit)
+                unscored.append(hit)
             elif hit.id not in best or hit.score > best[hit.id].score:
                 best[hit.id] = hit
-    return sorted(best.values(), key=lambda hit: -hit.score) + others
+    return sorted(best.values(), key=lambda hit: -hit.score) + unscored
 
 
 def _flat(found: Iterable[Any]) -> list[Any]:
@@ -70,7 +70,7 @@ def _new(known: list[Any], found: list[Any]) -> list[Any]:
 
 
 def _in_order(hits: list[Any], scored: list[Any], scores: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Those of `hits` that were scored, with their scores, which came in the order of `scored`."""
+    """The scored ones of `hits`, with their scores, which came in the order of `scored`."""
     by_id = {hit.id: x for hit, x in zip(scored, scores, strict=False) if isinstance(hit, Hit)}
     pairs = [(hit, by_id[hit.id]) for hit in hits if isinstance(hit, Hit) and hit.id in by_id]
     pairs += [(x, y) for x, y in zip(scored, scores, strict=False) if not isinstance(x, Hit)]

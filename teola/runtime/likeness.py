@@ -102,14 +102,18 @@ async def check_alike(
     one model. by_text: they are declared to be alike in that they take the same texts, so they need
     to be of one kind and nothing else.
     """
-    found = [await _told(engine) for engine in engines]
+    descriptions = [await _told(engine) for engine in engines]
     for at, key in enumerate(Likeness._fields[:2] if by_text else Likeness._fields):
-        if key == "model" and named and found[0].kind is EngineKind.LLM:
+        if key == "model" and named and descriptions[0].kind is EngineKind.LLM:
             continue
-        told = [(i, one[at]) for i, one in enumerate(found) if one[at] is not None]
-        for other in told[1:]:
-            if other[1] != told[0][1]:
-                why = _difference(name, engines, key, told[0], other)
+        named_values = [
+            (i, description[at])
+            for i, description in enumerate(descriptions)
+            if description[at] is not None
+        ]
+        for differing in named_values[1:]:
+            if differing[1] != named_values[0][1]:
+                why = _difference(name, engines, key, named_values[0], differing)
                 raise EngineUnavailable(why, retryable=False)
 
 
@@ -125,7 +129,7 @@ def _difference(
     its: tuple[int, object],
 ) -> str:
     """What an error says of two instances, each with what it tells."""
-    one, other = (
+    first, second = (
         f"instance {i} ({presentable(engines[i].spec.description) or 'no description'})"
         for i, _ in (mine, its)
     )
@@ -137,6 +141,6 @@ def _difference(
         else ""
     )
     return (
-        f"engine {name!r}: {one} and {other} have different {_CALLED[key]}{shown}: give both the "
-        f"same, otherwise they are two engines{way}"
+        f"engine {name!r}: {first} and {second} have different {_CALLED[key]}{shown}: give both "
+        f"the same, otherwise they are two engines{way}"
     )

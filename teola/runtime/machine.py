@@ -49,14 +49,14 @@ def describe(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
 def hardware() -> dict[str, Any]:
     """What times depend on and is known before any engine runs: cpu, cores, memory_gib and, where
     NVIDIA's driver tells them, gpus."""
-    found = {"cpu": _processor(), "cores": _cores(), "memory_gib": _memory_gib()}
+    parts = {"cpu": _processor(), "cores": _cores(), "memory_gib": _memory_gib()}
     gpus = [
         line.partition(":")[2].strip()
-        for told in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
-        for line in told.read_text().splitlines()
+        for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        for line in file.read_text().splitlines()
         if line.startswith("Model:")
     ]
-    return {**found, "gpus": gpus} if gpus else found
+    return {**parts, "gpus": gpus} if gpus else parts
 
 
 def _processor() -> str:

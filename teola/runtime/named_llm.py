@@ -13,12 +13,12 @@ from teola.runtime.pools import presentable
 def llm_config(where: Sequence[str], option: str = "--llm") -> EngineConfig:
     """The LLM engine for servers' URLs, or a folder with a model. option: what errors call it.
     Raises InputError."""
-    if found := servers_config(option, "vllm", where):
-        return found
-    (one,) = where
-    if one == "extractive":
+    if served := servers_config(option, "vllm", where):
+        return served
+    (named,) = where
+    if named == "extractive":
         return DEFAULTS["llm"]
-    folder = os.path.expanduser(one)
+    folder = os.path.expanduser(named)
     if os.path.isfile(os.path.join(folder, "config.json")):
         return EngineConfig("transformers", {"model": os.path.realpath(folder)})
     wanted = (
@@ -26,21 +26,21 @@ def llm_config(where: Sequence[str], option: str = "--llm") -> EngineConfig:
         "as http://localhost:8000/v1"
     )
     if os.path.exists(folder):
-        raise InputError(f"{option} {one!r} holds no model (no config.json): {wanted}")
-    if "/" in one or one.startswith((".", "~")):
-        raise InputError(f"{option}: there is no folder {one!r}: {wanted}")
-    raise InputError(f"{option} {one!r} is neither a URL nor a folder: {wanted}")
+        raise InputError(f"{option} {named!r} holds no model (no config.json): {wanted}")
+    if "/" in named or named.startswith((".", "~")):
+        raise InputError(f"{option}: there is no folder {named!r}: {wanted}")
+    raise InputError(f"{option} {named!r} is neither a URL nor a folder: {wanted}")
 
 
 def servers_config(option: str, type: str, where: Sequence[str]) -> EngineConfig | None:
     """An engine with an instance for each URL; None if what was given is one thing and no URL."""
-    urls = [one for one in where if one.startswith(("http://", "https://"))]
+    urls = [place for place in where if place.startswith(("http://", "https://"))]
     if len(where) == 1:
         return EngineConfig(type, {"url": urls[0]}) if urls else None
-    other = next((one for one in where if one not in urls), None)
-    if other is not None:
+    no_url = next((place for place in where if place not in urls), None)
+    if no_url is not None:
         raise InputError(
-            f"{option} was given {len(where)} times, and {other!r} is no URL: only servers by URL "
+            f"{option} was given {len(where)} times, and {no_url!r} is no URL: only servers by URL "
             "can be several instances of one engine"
         )
     bare = [url.rstrip("/") for url in urls]

@@ -16,8 +16,9 @@ END: Final = maxsize
 
 
 def next_reads(run: GraphRun, i: int, sent: Callable[[int], bool]) -> tuple[NextRead, ...]:
-    """Of call `i`, which is about to begin. sent: whether a call was, and thus reads by itself what
-    it shares with this one. Counted in parts of the whole prompt that are there."""
+    """When the prompt of call `i`, which is about to begin, is read again. sent: whether a call was
+    sent, and thus reads by itself what it shares with this one. Counted in parts of the whole
+    prompt that are there."""
     beginning = run.plan.beginnings.get(i)
     if beginning is None or not beginning.parts:
         return ()
@@ -28,14 +29,14 @@ def next_reads(run: GraphRun, i: int, sent: Callable[[int], bool]) -> tuple[Next
         last = soonest[-1] if soonest else None
         if last is None or (parts < last.until and _sooner(seconds, last.seconds)):
             soonest.append(NextRead(parts, seconds))
-    found = soonest[::-1]
-    if beginning.common > (found[-1].until if found else 0):
-        found.append(NextRead(beginning.common, None))
+    reads = soonest[::-1]
+    if beginning.common > (reads[-1].until if reads else 0):
+        reads.append(NextRead(beginning.common, None))
     there = [_there(run, part) for part in beginning.parts]
-    found = [NextRead(sum(there[:until]), seconds) for until, seconds in found]
+    reads = [NextRead(sum(there[:until]), seconds) for until, seconds in reads]
     if run.asker.program == run.id:  # of a longer one nobody knows what its next query begins with
-        found.append(NextRead(END, inf))
-    return tuple(found)
+        reads.append(NextRead(END, inf))
+    return tuple(reads)
 
 
 def _sooner(seconds: float | None, than: float | None) -> bool:

@@ -62,8 +62,8 @@ def checked_objective(value: object, deadline_s: float = inf) -> float | None:
 def objective_left(
     finish_by_s: float | None, accepted: float, now: float, left_s: float
 ) -> float | None:
-    """Of an objective from a time `accepted` on, what is left of it `now`, as of one from now on.
-    One that is over is as good as over. left_s: until the deadline."""
+    """What is left `now` of an objective that counts from `accepted` on, as an objective from now
+    on. One that is over is as good as over. left_s: until the deadline."""
     if finish_by_s is None:
         return None
     return min(max(finish_by_s - (now - accepted), 1e-3), left_s)
@@ -79,7 +79,8 @@ def checked_scale(value: object) -> float:
 
 @dataclass(frozen=True)
 class Objectives:
-    """Those of a runtime. by_app: seconds, by application. scale: for queries that state none."""
+    """The objectives of a runtime. by_app: seconds, by application. scale: for queries that state
+    none."""
 
     by_app: Mapping[str, float] = field(default_factory=dict)
     scale: float = SLO_SCALE

@@ -119,9 +119,9 @@ class Optimiser:
                 self._parts.clear()
             name = self.app or self.builder.name
             of = self._parts[body] = Optimiser(body, self.declared, self._learner, name)
-        own = {name: values for name, values in overrides.items() if name in body.inside}
+        part_overrides = {name: values for name, values in overrides.items() if name in body.inside}
         lists = {name: size for name, size in sizes.items() if body.inputs[name] in LISTS}
-        return of.plan(own, lists, steps)
+        return of.plan(part_overrides, lists, steps)
 
     def optimise(
         self,
@@ -185,7 +185,7 @@ class Optimiser:
     def _find_batches(self) -> dict[str, tuple[int, ...]]:
         """Input -> maximum efficient batch sizes of what is cut along it, directly or behind."""
         graph: Graph = self.builder.build(self.builder.configure({}), {})
-        found: dict[str, set[int]] = {}
+        by_engine: dict[str, set[int]] = {}
         for p in graph.primitives:
             names = {ref.port for _, ref in p.item_refs() if ref.producer == QUERY}
             if not names or not p.batchable:
@@ -194,8 +194,8 @@ class Optimiser:
                 q = graph[id]
                 batch = self.profile.engine(q.engine).max_efficient_batch(q.op)
                 for name in names:
-                    found.setdefault(name, set()).add(batch)
-        return {name: tuple(sorted(batches)) for name, batches in found.items()}
+                    by_engine.setdefault(name, set()).add(batch)
+        return {name: tuple(sorted(batches)) for name, batches in by_engine.items()}
 
 
 class _PartPlans:

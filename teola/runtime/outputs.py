@@ -31,8 +31,8 @@ def misshapen(
     shown: of a function, those that not only functions read."""
     mapping = type(result) is dict or isinstance(result, Mapping)  # the latter takes its time
     if not mapping or not all(map(result.__contains__, p.outputs)):
-        given = ", ".join(map(str, result)) if mapping else type(result).__name__
-        return _wrong(p, given or "nothing", ", ".join(p.outputs))
+        ports = ", ".join(map(str, result)) if mapping else type(result).__name__
+        return _wrong(p, ports or "nothing", ", ".join(p.outputs))
     for port in p.outputs if p.batchable or p.op in ITEM_INPUTS else ():
         value = result[port]
         listed = isinstance(value, (list, RemoteList))

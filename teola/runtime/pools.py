@@ -153,7 +153,7 @@ def profiles_of(
     own: what the pool gives. specs: of the instances, where the engine's profile does not decide
     their limits.
     """
-    found = []
+    profiles = []
     for i, profile in enumerate(own):
         if profile is None and specs is not None:
             profile = replace(
@@ -162,8 +162,8 @@ def profiles_of(
                 max_sequences=specs[i].max_sequences,
                 concurrency=specs[i].concurrency,
             )
-        found.append(profile or entry)
-    return () if all(one == entry for one in found) else tuple(found)
+        profiles.append(profile or entry)
+    return () if all(profile_of_one == entry for profile_of_one in profiles) else tuple(profiles)
 
 
 # --- for eyes -------------------------------------------------------------------------------

@@ -35,15 +35,15 @@ async def probe(name: str, host: LocalHost, config: EngineConfig, memory: Memory
         async with asyncio.timeout(PROBING_S):
             measured = await Profiler(host, repeats=1, sizes=QUICK).measure()
     except Exception as error:  # noqa: BLE001 - an engine that works without is worth more
-        told = "engine %(engine)s could not be measured: %(error)s"
+        message = "engine %(engine)s could not be measured: %(error)s"
         why = f"it takes more than {PROBING_S:.0f} s" if isinstance(error, TimeoutError) else error
         if not isinstance(error, TeolaError | TimeoutError):
             why = f"{type(error).__name__}: {error}"
-        note(log, logging.WARNING, "probe_failed", told, engine=name, error=str(why))
+        note(log, logging.WARNING, "probe_failed", message, engine=name, error=str(why))
         return
     memory.learner.recall(Lessons(engines={name: times_of(measured)}))
-    told = "engine %(engine)s was measured by %(points)d probes"
-    note(log, logging.INFO, "engine_probed", told, engine=name, points=len(measured.points))
+    message = "engine %(engine)s was measured by %(points)d probes"
+    note(log, logging.INFO, "engine_probed", message, engine=name, points=len(measured.points))
 
 
 def like(name: str, other: str, config: EngineConfig, memory: Memory | None) -> None:

@@ -47,7 +47,7 @@ from teola.runtime.hosts.local import LocalHost
 
 CHUNK_WORDS: Final = 180
 DIMENSIONS: Final = 384
-"""Of vectors for a store that does not tell its own."""
+"""Dimensions of vectors for a store that does not tell its own."""
 _WORDS: Final = [
     "time", "engine", "graph", "query", "answer", "table", "river", "machine", "letter", "school",
     "number", "system", "water", "paper", "light", "market", "season", "window", "garden",
@@ -160,8 +160,8 @@ class Profiler:
         costs: dict[Op, Cost] = {}
         best = 1
         largest = self.limit or 4 * self.spec.max_batch
-        given = [size for size in self._sizes.batches if size <= largest]
-        sizes = given or _doubled(largest)
+        fitting = [size for size in self._sizes.batches if size <= largest]
+        sizes = fitting or _doubled(largest)
         self._planned = len(ops) * len(sizes)
         for number, (op, once) in enumerate(ops.items()):
             self._done = number * len(sizes)

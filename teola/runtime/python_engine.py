@@ -65,8 +65,8 @@ class PythonEngine:
             terms = _terms()
             tools = terms.runtime.tools if terms and terms.runtime else None
             secrets = terms.secrets if terms else OF_NONE
-            asked = AskedBy(query, context.tenant, request.key, tools, secrets)
-            inputs = {**inputs, "asked": asked}
+            asked_by = AskedBy(query, context.tenant, request.key, tools, secrets)
+            inputs = {**inputs, "asked": asked_by}
         try:
             if params.timeout is None and _is_async(params.function) and not params.streams:
                 value = await params.function(**inputs)
@@ -76,10 +76,10 @@ class PythonEngine:
                 value = await self._in_time(params, inputs, params.timeout)
         except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop's thread
             raise EngineError(f"it raised {type(error).__name__}") from error
-        found = _result(request, params, value)
-        if tiny_bytes(found.values()) is None and not is_small(found):
-            found = await self._threads.run(lambda: LookedThrough(found))
-        return found
+        outputs = _result(request, params, value)
+        if tiny_bytes(outputs.values()) is None and not is_small(outputs):
+            outputs = await self._threads.run(lambda: LookedThrough(outputs))
+        return outputs
 
     async def _in_time(self, params: ToolParams, inputs: Mapping[str, Any], limit: float) -> Any:
         timer = asyncio.timeout(limit)
@@ -124,7 +124,7 @@ class PythonEngine:
 
 
 def _terms() -> Terms | None:
-    """Of the query that is worked for."""
+    """The terms of the query that is worked for."""
     caller = calling.get()
     return None if caller is None or caller.over else caller.query.terms
 

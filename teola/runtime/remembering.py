@@ -56,9 +56,9 @@ class Memory:
         self._known: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._written = -1
-        kept = _read(self.folder / COMPONENTS)
-        if kept is not None:
-            learner.recall(kept.lessons)
+        record = _read(self.folder / COMPONENTS)
+        if record is not None:
+            learner.recall(record.lessons)
 
     @classmethod
     def of(cls, learn: bool | str | Path, learner: Learner | None) -> Self | None:
@@ -80,10 +80,10 @@ class Memory:
             kind = str(factory) if named else getattr(factory, "__name__", repr(factory))
             name = re.sub(r"[^\w.-]", "_", engine)
             self._paths[engine] = self.folder / f"{name}-{_digest(engine, kind, config)}.json", kind
-            kept = _read(self._paths[engine][0])
-            if kept is not None:
+            record = _read(self._paths[engine][0])
+            if record is not None:
                 self._known.add(engine)
-                self.learner.recall(kept.lessons)
+                self.learner.recall(record.lessons)
         return engine in self._known
 
     def _again(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -141,16 +141,18 @@ def default_folder(data_dir: str | Path | None = None) -> Path:
 
 
 def _digest(engine: str, kind: str, config: EngineConfig) -> str:
-    """Of its name, and of what its times depend on: how it is made, in whatever order its pool is
-    listed, and the machine."""
-    made = {
+    """A digest of an engine's name, and of what its times depend on: how it is made, in whatever
+    order its pool is listed, and the machine."""
+    recipe = {
         "engine": engine,
         "type": kind,
         "options": dict(config.options),
         "pool": sorted(config.pool, key=partial(json.dumps, sort_keys=True, default=repr)),
     }
-    told = json.dumps({**made, "host": config.host, **hardware()}, sort_keys=True, default=repr)
-    return hashlib.blake2b(told.encode(), digest_size=6).hexdigest()
+    digested = json.dumps(
+        {**recipe, "host": config.host, **hardware()}, sort_keys=True, default=repr
+    )
+    return hashlib.blake2b(digested.encode(), digest_size=6).hexdigest()
 
 
 def _read(path: Path) -> Memento | None:
@@ -161,8 +163,8 @@ def _read(path: Path) -> Memento | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, InputError) as error:
-        told = "what was learned cannot be read from %(path)s: %(error)s"
-        note(log, logging.WARNING, "lessons_unreadable", told, path=str(path), error=str(error))
+        message = "what was learned cannot be read from %(path)s: %(error)s"
+        note(log, logging.WARNING, "lessons_unreadable", message, path=str(path), error=str(error))
         return None
 
 
@@ -179,5 +181,5 @@ def _write(path: Path, engine: str, kind: str, lessons: Lessons) -> None:
                 os.unlink(file.name)
                 raise
     except OSError as error:
-        told = "what was learned cannot be written to %(path)s: %(error)s"
-        note(log, logging.WARNING, "lessons_unwritten", told, path=str(path), error=str(error))
+        message = "what was learned cannot be written to %(path)s: %(error)s"
+        note(log, logging.WARNING, "lessons_unwritten", message, path=str(path), error=str(error))

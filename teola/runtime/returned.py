@@ -53,17 +53,17 @@ def refusal_of(port: str, result: Mapping[str, Any]) -> OutputError | None:
 
 def refusal(port: str, value: Any) -> OutputError | None:
     """Why a function cannot give `value`, if it cannot. Looks at every item once."""
-    left, seen = [value], set()
-    while left:
-        one = left.pop()
-        if type(one) in _KNOWN:
+    unseen, seen = [value], set()
+    while unseen:
+        part = unseen.pop()
+        if type(part) in _KNOWN:
             continue
-        if isinstance(one, (Mapping, list, tuple)):
-            if id(one) not in seen:  # it may hold itself
-                seen.add(id(one))
-                left += [*one.keys(), *one.values()] if isinstance(one, Mapping) else one
-        elif not isinstance(one, (str, int, float)) and not hasattr(one, "tolist"):
-            return _told(port, one)
+        if isinstance(part, (Mapping, list, tuple)):
+            if id(part) not in seen:  # it may hold itself
+                seen.add(id(part))
+                unseen += [*part.keys(), *part.values()] if isinstance(part, Mapping) else part
+        elif not isinstance(part, (str, int, float)) and not hasattr(part, "tolist"):
+            return _told(port, part)
     return None
 
 

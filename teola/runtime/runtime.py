@@ -137,7 +137,7 @@ class Runtime:
             for i in range(len(config.pool))
             if (price := config.member(name, i).price) is not None
         }
-        """Of instances that have prices of their own, by engine and number."""
+        """Prices of instances that have their own, by engine and number."""
         self._tuning: TunerProcess | None = None
         self._tuned: list[LiveTuning] = []
         self.fitting = Fitting()
@@ -236,31 +236,31 @@ class Runtime:
         return bool(self.prices or self.own_prices)
 
     def price_of(self, name: str) -> Price | None:
-        """Of a million tokens of the model of engine `name`, the dearest of its instances' (None:
-        one of them has no price)."""
-        found: Price | None = None
+        """Price of a million tokens of the model of engine `name`, the dearest of its instances'
+        (None: one of them has no price)."""
+        dearest: Price | None = None
         for i, engine in enumerate(self.engines(name) if self.priced else ()):
-            asked = near(engine)
-            model = asked.model if isinstance(asked, NamesModel) else None
+            plain_engine = near(engine)
+            model = plain_engine.model if isinstance(plain_engine, NamesModel) else None
             price = self.own_prices.get((name, i))
             price = price or self.prices.get(model or name, self.prices.get(name))
             if price is None:
                 return None
-            if found is None or (price.answer, price.prompt) > (found.answer, found.prompt):
-                found = price
-        return found
+            if dearest is None or (price.answer, price.prompt) > (dearest.answer, dearest.prompt):
+                dearest = price
+        return dearest
 
     def declared_for(self, names: Iterable[str]) -> Profile:
         """What is known of the engines `names` before they have worked: this runtime's profile, or
         what they declare."""
         specs = [self.spec(name) for name in names]
-        found = self.profile.for_engines(specs) if self.profile else default(specs)
+        declared = self.profile.for_engines(specs) if self.profile else default(specs)
         running = {
             name: self.configs[name].profiled(name, entry, self.engines(name), bool(self.profile))
-            for name, entry in found.engines.items()
+            for name, entry in declared.engines.items()
             if name in self.configs
         }
-        return replace(found, engines={**found.engines, **running})
+        return replace(declared, engines={**declared.engines, **running})
 
     def profile_for(self, names: Iterable[str], *, newest: bool = False) -> Profile:
         """The profile that passes go by now, with an entry for each of the engines `names`.
@@ -366,14 +366,16 @@ class Runtime:
             self.live.hosts[name, host.instance] = host
             self.live.prefixes.watch(self.live.core.queues[name], host.instance, host)
             self.live.accounts.watch(name, host.instance, host)
-        told, count = "engine %(engine)s runs, after %(start_s).1f s", len(hosts)
+        message, count = "engine %(engine)s runs, after %(start_s).1f s", len(hosts)
         took = round(self.loop.time() - began, 3)
-        note(log, logging.INFO, "engine_started", told, engine=name, instances=count, start_s=took)
+        note(
+            log, logging.INFO, "engine_started", message, engine=name, instances=count, start_s=took
+        )
 
     def _tune(self, name: str) -> None:
         """Begin to tune the policies of engine `name`, if that is configured."""
         config = self.configs[name]
-        if not config.tuner or any(one.engine == name for one in self._tuned):
+        if not config.tuner or any(running.engine == name for running in self._tuned):
             return
         if self._tuning is None:
             self._tuning = TunerProcess()
@@ -507,8 +509,8 @@ class Runtime:
         is cancelled (a database pool's workers would not even survive that in good order).
         """
         assert self._live is not None
-        own = asyncio.current_task()
-        work = (t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not own)
+        this_task = asyncio.current_task()
+        work = (t for t in asyncio.all_tasks() if t.get_coro() in self._work and t is not this_task)
         await cancel_all(work)
         await cancel_all(self._started.values())
         await self._supervisor.close()
@@ -523,7 +525,7 @@ class Runtime:
             from teola.runtime.hosts import ray_actor
 
             ray_actor.disconnect()  # at the exit of the process no thread may be started
-        rest = asyncio.all_tasks() - {own}
+        rest = asyncio.all_tasks() - {this_task}
         for task in rest:
             task.cancel()
         if rest:

@@ -40,10 +40,14 @@ class _Arriving:
 
 
 class Store:
-    """Values by primitive and port. `inputs` are the caller's, by name. held_bytes: of what batches
-    computed, about; only if it `weighs` that. tally: of the whole query, if this is a part's.
-    nulls: inputs that are there although they are None. kept: what stays of values when they are
-    gone, for people (None: nothing)."""
+    """Values by primitive and port.
+
+    inputs: the caller's, by name.
+    nulls: inputs that are there although they are None.
+    tally: of the whole query, if this is a part's.
+    held_bytes: of what batches computed, about; only if it `weighs` that.
+    kept: what stays of values when they are gone, for people (None: nothing).
+    """
 
     def __init__(
         self,
@@ -91,7 +95,7 @@ class Store:
         """
         p = self.plan.primitives[i]
         cut = self.plan.item_inputs[i]
-        found: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         for name, value in p.inputs:
             if type(value) is Ref:
                 data = self.read(value)
@@ -100,10 +104,10 @@ class Store:
                     if lo or hi is not None:
                         data = data[lo:hi]
                 if data is not None or (value.producer == QUERY and value.port in self._nulls):
-                    found[name] = data
+                    inputs[name] = data
             elif type(value) is Const:
-                found[name] = value.value
-        return found
+                inputs[name] = value.value
+        return inputs
 
     def prompt(self, i: int) -> tuple[TextPart, ...]:
         """The parts of primitive `i`'s prompt that are present, as text."""

@@ -20,9 +20,15 @@ SMALLER: Final = "give it fewer items or turns"
 
 @dataclass(slots=True)
 class Tally:
-    """parts: that it may still grow. primitives: of parts that may still run besides those that do.
-    bytes: that it may hold at once. records: parts that may still be recorded. held_bytes: what
-    engines computed for it and its parts, and what it keeps of parts that have ended, about."""
+    """What a query may still grow, and hold.
+
+    parts: parts that it may still grow.
+    primitives: of parts that may still run besides those that do.
+    bytes: what it may hold at once.
+    records: parts that may still be recorded.
+    held_bytes: what engines computed for it and its parts, and what it keeps of parts that have
+        ended, about.
+    """
 
     parts: float = MOST_PARTS
     primitives: float = inf

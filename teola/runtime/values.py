@@ -54,7 +54,7 @@ class Composite(Tokens):
 
     @classmethod
     def made_of(cls, excerpts: Iterable[Excerpt]) -> Composite:
-        """These parts, one after another."""
+        """A prompt made of these parts, one after another."""
         parts = tuple(excerpts)
         made = cls(sum(part.length for part in parts))
         made.excerpts = parts
@@ -62,20 +62,20 @@ class Composite(Tokens):
 
     def continued(self, length: int, *more: Excerpt) -> Composite:
         """Its first `length` tokens, and then `more`. What keys are known of those stay known."""
-        parts, left = list[Excerpt](), length
+        parts, tokens_left = list[Excerpt](), length
         for text, start, tokens in self.excerpts:
-            if left <= 0:
+            if tokens_left <= 0:
                 break
-            parts.append(Excerpt(text, start, min(tokens, left)))
-            left -= tokens
-        made = Composite.made_of([*parts, *more])
+            parts.append(Excerpt(text, start, min(tokens, tokens_left)))
+            tokens_left -= tokens
+        composite = Composite.made_of([*parts, *more])
         block_tokens, salt, keys = self._known
         if block_tokens:
-            made._known = (block_tokens, salt, keys[: length // block_tokens])
-        return made
+            composite._known = (block_tokens, salt, keys[: length // block_tokens])
+        return composite
 
     def keys(self, block_tokens: int, salt: int) -> tuple[int, ...]:
-        """As `excerpt_keys` of its parts."""
+        """Keys of its blocks; see `excerpt_keys`."""
         size, by, known = self._known
         if (size, by) != (block_tokens, salt):
             known = ()
@@ -176,24 +176,24 @@ def bytes_of(value: Any) -> int:
         return len(value)
     if kind in _NUMBERS:
         return getsizeof(value)
-    total, left, seen = 0, [value], set()
-    while left:
-        one = left.pop()
-        kind = type(one)
+    total, uncounted, seen = 0, [value], set()
+    while uncounted:
+        part = uncounted.pop()
+        kind = type(part)
         if kind is str:
-            total += len(one)
+            total += len(part)
         elif kind is Hit or kind is Chunk:
-            total += len(one.text)
-            if kind is Hit and one.metadata:
-                left.append(one.metadata)
+            total += len(part.text)
+            if kind is Hit and part.metadata:
+                uncounted.append(part.metadata)
         elif kind is list or kind is tuple or kind is dict:
-            if id(one) not in seen:  # it may hold itself
-                seen.add(id(one))
-                left += one
-                left += one.values() if kind is dict else ()
+            if id(part) not in seen:  # it may hold itself
+                seen.add(id(part))
+                uncounted += part
+                uncounted += part.values() if kind is dict else ()
         elif kind is not RemoteList:
-            size = getattr(one, "nbytes", None)
-            total += size if type(size) is int else getsizeof(one, 0)
+            size = getattr(part, "nbytes", None)
+            total += size if type(size) is int else getsizeof(part, 0)
     return total
 
 

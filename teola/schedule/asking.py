@@ -42,10 +42,10 @@ class Asking:
         self._tokens: dict[int, int] = {}
         self._context: dict[int, int] = {}
         self._ask: set[int] = set()
-        """Of those that something is bound to, who is to be asked when it has room."""
+        """Instances that something queued is bound to, and that are asked once they have room."""
         self._free = 0
         self._calls = 0
-        """As many calls as is bound to none: rows of a window are one each."""
+        """Calls of the works that are bound to no instance. Rows of a window are one each."""
         self._version = 0
         self._declined: dict[int, Declined] = {}
         self._wakes: list[tuple[float, int]] = []
@@ -121,12 +121,12 @@ class Asking:
         assert self._calls == calls, f"{self._calls} calls are bound to none, and not {calls}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
-        for told, each in ((self._tokens, "missing"), (self._context, "tokens")):
+        for counted, field in ((self._tokens, "missing"), (self._context, "tokens")):
             tokens = Counter[int]()
             for work in works:
-                tokens[work.affinity] += getattr(work, each) if work.affinity >= 0 else 0
-            found = {i: count for i, count in tokens.items() if i >= 0}
-            assert told == found, f"{each} tokens by instance: {told}, and not {found}"
+                tokens[work.affinity] += getattr(work, field) if work.affinity >= 0 else 0
+            expected = {i: count for i, count in tokens.items() if i >= 0}
+            assert counted == expected, f"{field} tokens by instance: {counted}, and not {expected}"
 
     def part(self, i: int, idle: int) -> int:
         """Works for instance `i` if `idle` instances share evenly what is bound to none."""
@@ -178,7 +178,7 @@ class Asking:
         bound to none is to go there at all."""
         if self._wakes:
             self.wake(now)
-        asked = []
+        yielded = []
         if self._free:
             try:
                 order = routing.order(loads, now)
@@ -192,12 +192,12 @@ class Asking:
                         continue
                     before = self._declined.get(i)
                     if before is None or before.version != self._version:
-                        asked.append(i)
+                        yielded.append(i)
                         yield i
             except Exception as error:  # noqa: BLE001 - anybody's code; the queue fails its work
                 self._faults.of_routing(error)
         for i in sorted(self._ask):
             if i not in loads:
                 self._ask.discard(i)  # until it changes
-            elif i not in asked:
+            elif i not in yielded:
                 yield i

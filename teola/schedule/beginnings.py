@@ -58,27 +58,27 @@ class _Node:
     def __init__(self) -> None:
         self.after: dict[Part, _Node] = {}
         self.readers: dict[int, int] = {}
-        """With their places in that order."""
+        """Reader -> its place in that order."""
 
 
 def beginnings(
     primitives: Sequence[Primitive], specs: Sequence[WorkSpec], sequence_of: Sequence[int]
 ) -> dict[int, Beginning]:
-    """By primitive, of every prefilling whose whole prompt is known. specs, sequence_of: as a Plan
-    has them."""
-    whole = {i: _whole(primitives, sequence_of, i) for i, p in enumerate(primitives) if _reads(p)}
-    order = sorted(whole, key=lambda i: (specs[i].estimate.latest_s, -specs[i].depth, i))
+    """The beginning of every prefilling whose whole prompt is known, by primitive. specs,
+    sequence_of: as a Plan has them."""
+    prompts = {i: _whole(primitives, sequence_of, i) for i, p in enumerate(primitives) if _reads(p)}
+    order = sorted(prompts, key=lambda i: (specs[i].estimate.latest_s, -specs[i].depth, i))
     roots: dict[str, _Node] = {}
     paths: dict[int, list[_Node]] = {}
     for i in order:
         node = roots.setdefault(specs[i].engine, _Node())
         path = paths[i] = []
-        for part in whole[i]:
+        for part in prompts[i]:
             node = node.after.setdefault(part, _Node())
             node.readers[i] = len(node.readers)
             path.append(node)
     listed = {id(node): [*node.readers] for path in paths.values() for node in path}
-    found = {}
+    by_primitive = {}
     for i, path in paths.items():
         later: dict[int, LaterRead] = {}
         for count in range(len(path), 0, -1):
@@ -86,8 +86,8 @@ def beginnings(
             behind = node.readers[i] + 1
             for j in listed[id(node)][behind : behind + NEXT]:
                 later.setdefault(j, LaterRead(j, count, _seconds(specs, i, j)))
-        found[i] = Beginning(whole[i], _common(whole[i]), tuple(later.values()))
-    return found
+        by_primitive[i] = Beginning(prompts[i], _common(prompts[i]), tuple(later.values()))
+    return by_primitive
 
 
 def _reads(p: Primitive) -> bool:
@@ -117,5 +117,5 @@ def _seconds(specs: Sequence[WorkSpec], i: int, j: int) -> float | None:
     call = [specs[k].estimate for k in (i, *specs[i].members)]
     if not call[0].total_s:  # times are not known
         return None
-    end_s = max(one.latest_s + one.takes_s for one in call)
+    end_s = max(estimate.latest_s + estimate.takes_s for estimate in call)
     return max(0.0, specs[j].estimate.latest_s - end_s)

@@ -62,7 +62,7 @@ class Coming:
         return chain
 
     def remove(self, chain: Chain) -> None:
-        """It has, or never will."""
+        """The call of a chain has computed its blocks, or never will."""
         chains = self._chains
         for key in chain.marks:
             if len(chains[key]) == 1:

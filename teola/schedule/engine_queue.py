@@ -69,7 +69,7 @@ from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
 from teola.schedule.preference import Preference
-from teola.schedule.requeue import Requeue
+from teola.schedule.retry_budget import RetryBudget
 from teola.schedule.row_slices import RowSlices
 from teola.schedule.waiting_line import WaitingLine
 
@@ -98,16 +98,16 @@ class EngineQueue:
         self.line = WaitingLine(
             batching, self.faults, lone=self._one and eager and not self.continuous
         )
-        self.placing = Placing(routing, self.line, self.instances, profiles)
+        self.placing = Placing(routing, self.works, self.line, self.instances, profiles)
         self._priority = priorities(batching)
         self.next_batch = 0
-        """Its number."""
+        """Number of the next batch."""
         self.followers = Followers(self.works)
-        self.again = Requeue(self.works, self.line, self.placing, self.instances)
+        self.retry_budget = RetryBudget()
         self.overdue: Overdue | None = None
-        """Who notices first tokens that do not come; None: nobody, as where nothing can hang."""
+        """Notices first tokens that do not come. None where nothing can hang."""
         self.hedging: Hedging | None = None
-        """Who lets calls whose first token is late run a second time; None: nobody."""
+        """Lets calls whose first token is late run a second time. None where nobody wants that."""
         self.rows = RowSlices(self)
         self._timer: float | None = None
         self._refusal: EngineUnavailable | None = None
@@ -122,7 +122,7 @@ class EngineQueue:
     def submit(self, work: Work, now: float, out: Outbox | None = None) -> None:
         """Queue a primitive; `dispatch` will send it, unless it follows an equal one."""
         self.works[work.run, work.primitive] = work
-        self.again.requests += work.entries(work.total)
+        self.retry_budget.requests += work.entries(work.total)
         if self.continuous:
             self.rows.submitted(work, now)
         work.home = work.affinity
@@ -133,7 +133,7 @@ class EngineQueue:
     def hold(self, work: Work) -> None:
         """Keep a primitive that is being measured; `sized` will queue it. No policy knows of it."""
         self.works[work.run, work.primitive] = work
-        self.again.requests += 1
+        self.retry_budget.requests += 1
         self.rows.submitted(work, work.arrival)
         work.home, work.queued, work.spans = work.affinity, False, []
 
@@ -193,7 +193,7 @@ class EngineQueue:
         """Of these, the first with the earliest objective is queued where `old` stood, and the
         others follow it. It is as old as the oldest of them, wanted by the earliest deadline, and
         has had the tries of `old`: what is done for all is tried again as one. It is a work of its
-        own, as another try is (`Requeue`), since it may have been queued before."""
+        own, as another try is (`Placing`), since it may have been queued before."""
         first, *rest = sorted(equals, key=lambda work: work.asker.finish_by)
         failed = max(old.tries - old.excused, first.tries - first.excused)
         tries = max(old.tries, first.tries) + 1
@@ -306,8 +306,8 @@ class EngineQueue:
         work.prefilling = False
         if self.overdue is not None:
             self.overdue.left(key)
-        here = self.instances.land(instance, batch, hi - lo, weight)
-        health = here.health
+        target = self.instances.land(instance, batch, hi - lo, weight)
+        health = target.health
         if self.placing.follows:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
         if work.withdrawn and not work.flying:
@@ -323,10 +323,10 @@ class EngineQueue:
             return
         if (prefers := self.line.asking.preference) is not None:
             prefers.came_back(instance, now - work.sent)
-        if here.quota is not None:
+        if target.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
-                here.quota.settled(usage[1] - _answer(work), work.sent, now)
+                target.quota.settled(usage[1] - _answer(work), work.sent, now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -367,14 +367,13 @@ class EngineQueue:
             self.unbind(i, now)
         else:
             self.blame(out, i, cause, now)
-        gone = cause.refused is not None or isinstance(cause.error, QueryCancelled)
+        costs_no_try = cause.refused is not None or isinstance(cause.error, QueryCancelled)
         followers = self.followers.ended(work)
-        if not (gone or self.again.may_retry(work, cause)):
+        if not (costs_no_try or self.retry_budget.may_retry(work, cause)):
             self._fail(out, followers, cause)
             return
-        if not gone:
-            self.again.retries += 1
-            self.again.budgeted += not cause.lost
+        if not costs_no_try:
+            self.retry_budget.count(cause)
             followers[0].tries = work.tries + 1
         followers[0].excused = work.excused
         self._promote(work, followers, now)
@@ -393,8 +392,9 @@ class EngineQueue:
         if work.withdrawn:
             return
         work = self.works[work.run, work.primitive]
-        if self.again.may_retry(work, cause):
-            self.again.retry(work, cause, lo, hi, instance, now)
+        if self.retry_budget.may_retry(work, cause):
+            self.retry_budget.count(cause)
+            self.placing.retry(work, lo, hi, instance, now)
             out.append(Retried(work.run, work.primitive, cause))
             return
         out.append(Tell(work.run, Failed(work.primitive, cause)))
@@ -421,14 +421,14 @@ class EngineQueue:
         if work.withdrawn:
             return
         work = self.works[work.run, work.primitive]
-        if not self.again.may_move(work, cause, now):
+        if not self.placing.may_move(work, cause, now):
             out.append(Tell(work.run, Failed(work.primitive, cause)))
             if work.same is not None:
                 self._fail(out, self.followers.ended(work), cause)
             self.withdraw(work.run, work.primitive, now, out)
             return
-        self.again.back(work, lo, hi, i, now, away=why.kind == "away")
-        if not any(one.usable(now) for one in self.instances):
+        self.placing.put_back(work, lo, hi, i, now, away=why.kind == "away")
+        if not any(instance.usable(now) for instance in self.instances):
             until = self.instances.opens_at(now) or until
         else:
             until = now
@@ -446,7 +446,7 @@ class EngineQueue:
     def unbind(self, i: int, now: float) -> None:
         """Instance `i` takes nothing for a while: what is bound to it may go elsewhere."""
         if not self._one and self.line.asking.bound_to(i):
-            self.again.unbind(i, now)
+            self.placing.unbind(i, now)
 
     def blame(self, out: Outbox, i: int, cause: Cause, now: float) -> None:
         """The instance may be at fault: eject it if that is certain enough, but never the last."""
@@ -455,7 +455,7 @@ class EngineQueue:
         lost = isinstance(cause.error, EngineUnavailable)
         until = self.instances.failed(i, now, lost=lost)
         if until is not None:
-            self.again.unbind(i, now)
+            self.placing.unbind(i, now)
             out += [Ejected(self.engine, i, until, cause), SetTimer(self.engine, until)]
 
     def first_token(self, event: FirstToken, now: float) -> list[Output]:
@@ -501,7 +501,7 @@ class EngineQueue:
         cause = Cause(error, retryable=True, lost=True)
         self.instances.down(event.instance, event.healing)
         self.placing.down(event.instance, now, lost=True)
-        self.again.unbind(event.instance, now)
+        self.placing.unbind(event.instance, now)
         self.line.asking.forget()
         out: Outbox = []
         for key, backup in list(self.hedging.running.items()) if self.hedging is not None else ():
@@ -526,7 +526,7 @@ class EngineQueue:
         """An instance is sent nothing more; what it has goes on."""
         self.instances.down(event.instance, healing=True)
         self.placing.down(event.instance, now, lost=False)
-        self.again.unbind(event.instance, now)
+        self.placing.unbind(event.instance, now)
         return []
 
     def up(self, event: InstanceUp, now: float) -> list[Output]:
@@ -534,7 +534,7 @@ class EngineQueue:
         self.instances.restored(event.instance)
         self.placing.up(event.instance, now)
         if self.placing.early:
-            self.again.rebind(now)
+            self.placing.rebind(now)
         return []
 
     def prefixes(self, event: PrefixChanged, now: float) -> list[Output]:
@@ -592,7 +592,9 @@ class EngineQueue:
         if hedging is None or work is None or not work.prefilling or key in hedging.running:
             return
         at, current = work.flying.get((0, work.total), (-1, -1))
-        if current != due.batch or work.withdrawn or not hedging.affords(self.again.requests):
+        if current != due.batch or work.withdrawn:
+            return
+        if not hedging.affords(self.retry_budget.requests):
             return
         if work.same is not None and self.followers.followed(work):
             return  # they hear one stream
@@ -676,7 +678,7 @@ class EngineQueue:
     def _one_failed(
         self, work: Work, backup: Backup, batch: int, cause: Cause, now: float
     ) -> list[Output]:
-        """Of two tries one has failed, or was refused, before any token: the other goes on."""
+        """One of two tries has failed, or was refused, before any token: the other one goes on."""
         out: Outbox = []
         key = work.run, work.primitive
         if batch == backup.batch:
@@ -704,19 +706,19 @@ class EngineQueue:
         (run, primitive), i, work = late.key, late.instance, self.works[late.key]
         if work.withdrawn and not (work.same is not None and self.followers.followed(work)):
             return
-        others, calls = self.instances.others(i, now), self.instances[i].calls
+        elsewhere, calls = self.instances.others(i, now), self.instances[i].calls
         quota = self.instances.limit(i, self.engine)
-        quota.late(calls, now, others=others, again=late.again)
+        quota.late(calls, now, others=elsewhere, again=late.again)
         self.instances.changed.add(i)
-        told = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
-        cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
+        complaint = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
+        cause = Cause(EngineError(complaint, retryable=True), True, lost=quota.probing > 0)
         if (backup := self._backup(late.key)) is not None:
             out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
             self._take_place(work, backup, now)
             self._waits_there(work, backup, now)
             self.blame(out, i, cause, now)
             return
-        if not others or not self.again.may_retry(work, cause):
+        if not elsewhere or not self.retry_budget.may_retry(work, cause):
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
         self.observer.ended(work, True, None, None, now)
@@ -735,7 +737,7 @@ class EngineQueue:
         out = [] if out is None else out
         if not self._one:
             self.placing.weigh()
-        self.again.reconsider(now)
+        self.placing.reconsider(now)
         if self.instances.leaves_room:
             self.rows.reconsider(now)
         alone = self.line.alone
@@ -746,15 +748,15 @@ class EngineQueue:
                 self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
-                sent = self._send(0, [Slice(alone, 0, alone.total)], now)
-                assert sent is not None
-                out.append(sent)
+                command = self._send(0, [Slice(alone, 0, alone.total)], now)
+                assert command is not None
+                out.append(command)
                 return out
             self.line.tell(now)
-        while self.line.ready and (sent := self._round(now)) is not None:
-            out.append(sent)
+        while self.line.ready and (command := self._round(now)) is not None:
+            out.append(command)
         self.instances.limited(now, waits=self.line.ready > 0)
-        wake = self.again.wake(now) if self.line.count else None
+        wake = self.placing.round_at(now) if self.line.count else None
         if self.instances.leaves_room and (at := self.rows.wake(now)) is not None:
             wake = at if wake is None else min(wake, at)
         prefers = self.line.asking.preference
@@ -780,13 +782,15 @@ class EngineQueue:
         policy's mind: it would wait until its deadline."""
         rooms = [self.instances.room(i, now) for i in range(len(self.instances))]
         if all(room is not None and room.lane is None for room in rooms):
-            told = f"{self.line.ready} wait, every instance is idle, and it chooses none of them"
-            self.faults.of_batching(told)
+            complaint = (
+                f"{self.line.ready} wait, every instance is idle, and it chooses none of them"
+            )
+            self.faults.of_batching(complaint)
 
     def give_up(self, now: float) -> list[Output]:
         """No instance is left and none is worth waiting for, or a policy is broken."""
-        gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
-        error = self.faults.error or self._refusal or gone
+        all_gone = EngineUnavailable(f"engine {self.engine!r}: all its instances are gone")
+        error = self.faults.error or self._refusal or all_gone
         out: Outbox = []
         for work in [work for work in self.works.values() if work.queued]:
             out.append(Tell(work.run, Failed(work.primitive, Cause(error))))
@@ -840,13 +844,15 @@ class EngineQueue:
         return self.line.asking.candidates(routing, loads, now, worth)
 
     def _send(self, i: int, slices: list[Slice], now: float) -> Dispatch | None:
-        batch, items, found, continuous = self.next_batch, 0, 0, self.continuous
+        batch, items, hit_tokens, continuous = self.next_batch, 0, 0, self.continuous
         entries = rows = 0
         self.next_batch += 1
         for k, (work, lo, hi) in enumerate(slices):
             if not (work.queued and work.take(lo, hi)):
-                told = f"it chose items {lo}..{hi} of {work.total}, which are not queued (any more)"
-                self.faults.of_batching(told)
+                complaint = (
+                    f"it chose items {lo}..{hi} of {work.total}, which are not queued (any more)"
+                )
+                self.faults.of_batching(complaint)
                 if not k:
                     return None
                 slices = slices[:k]
@@ -868,30 +874,30 @@ class EngineQueue:
             calls = work.entries(hi - lo)
             entries += calls
             items += work.weighs(hi - lo)
-            found += work.found * calls
+            hit_tokens += work.found * calls
             if self.overdue is not None and not work.row_tokens:
-                expected, pending = self.expected_s(i, items - found), self.instances[i].weight
-                key, tokens = (work.run, work.primitive), pending + items - found
+                expected, pending = self.expected_s(i, items - hit_tokens), self.instances[i].weight
+                key, tokens = (work.run, work.primitive), pending + items - hit_tokens
                 self.overdue.sent(key, i, batch, expected, now, tokens)
                 if self.hedging is not None:
                     self.hedging.sent(work, batch, expected, self.overdue, now)
-        self.instances.send(i, batch, items, entries, found)
+        self.instances.send(i, batch, items, entries, hit_tokens)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
-            drawn = [each for slice in slices for each in _tokens(*slice)]
+            drawn = [call_tokens for slice in slices for call_tokens in _tokens(*slice)]
             quota.sent(drawn, now, together=not continuous)
         news = self.rows.news(i, slices) if rows else slices
         if self.placing.follows and news:
             self.placing.dispatched(i, news, now)
-        sent = Dispatch(self.engine, i, batch, tuple(slices))
+        command = Dispatch(self.engine, i, batch, tuple(slices))
         if not continuous:
-            self._batches[batch] = sent
+            self._batches[batch] = command
         if rows:
-            slices = [one for one in slices if not one.work.row_tokens]
+            slices = [part for part in slices if not part.work.row_tokens]
             self.observer.rows(i, rows, now)
         if slices:
             self.observer.sent(i, batch, slices, now)
-        return sent
+        return command
 
     def expected_s(self, i: int, tokens: int) -> float | None:
         """Seconds to the first token of a call on instance `i`, with so many tokens to be computed
@@ -904,7 +910,7 @@ class EngineQueue:
     @property
     def retries(self) -> int:
         """How often something was tried again so far."""
-        return self.again.retries
+        return self.retry_budget.retries
 
     @property
     def queued(self) -> int:

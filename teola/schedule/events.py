@@ -172,11 +172,15 @@ class RowFailure(NamedTuple):
 
 @dataclass(slots=True)
 class RowsEnded:
-    """What has become of a slice of rows, that begins at `lo`, since this was told last; the slice
-    is over when all of its rows have come back. ended: ranges of rows that were answered. failed:
-    rows that were not. firsts: rows that gave their first token, whether or not they have ended.
-    cached, generated: see CallEnded, of all rows that ended now. given: what they gave, which the
-    core passes on (RowsOver)."""
+    """What has become of a slice of rows since this was told last. `lo` is its first row; it is
+    over when all of its rows have come back.
+
+    ended: ranges of rows that were answered.
+    failed: rows that were not.
+    firsts: rows that gave their first token, whether or not they have ended.
+    cached, generated: see CallEnded, of all rows that ended now.
+    given: what they gave, which the core passes on (RowsOver).
+    """
 
     engine: str
     batch: int

@@ -16,7 +16,7 @@ from teola.schedule.instances import Instances
 
 
 class Explaining:
-    """Of the works of one engine."""
+    """Says of the works of one engine why they go where they go."""
 
     def __init__(self, routing: RoutingPolicy, instances: Instances, asking: Asking) -> None:
         self._routing, self._instances, self._asking = routing, instances, asking
@@ -28,8 +28,8 @@ class Explaining:
         last, at = work.reason, work.affinity
         holds = last.until(now).holds if last is not None else ()
         if held:
-            told = self._routing.why(work, HELD, now)
-            work.reason = told._replace(holds=holds, since=now)
+            reason = self._routing.why(work, HELD, now)
+            work.reason = reason._replace(holds=holds, since=now)
         elif at < 0:
             work.reason = Reason(Because.ROOM, holds=holds) if holds else None
         elif at != before or last is None:
@@ -55,10 +55,10 @@ class Explaining:
         """A batch has just been sent to instance `i`, perhaps with what was bound to none."""
         free = [work for work, _, _ in slices if work.affinity < 0]
         if free:
-            told = self._taken(i, sum(work.weighs(hi - lo) for work, lo, hi in slices), now)
+            reason = self._taken(i, sum(work.weighs(hi - lo) for work, lo, hi in slices), now)
             for work in free:
                 holds = work.reason.holds if work.reason is not None else ()
-                work.reason = told._replace(instances=len(self._instances), holds=holds)
+                work.reason = reason._replace(instances=len(self._instances), holds=holds)
         clock = self._instances.limited_s(now)
         for work, _, _ in slices if clock else ():
             if clock > work.limited_from and work.reason is not None:
@@ -76,15 +76,17 @@ class Explaining:
             return Reason(Because.DEARER if prefers.dearer(i) else Because.CHEAPEST)
         if not self._by_load:
             return Reason(self._routing.ordered)
-        other = next((one for one in instances.open(now) if one.instance != i), None)
-        here = instances[i].context - tokens
-        load = here / instances[i].limits.max_batch
-        if other is None or (other.load < load and not instances.slowness):
+        next_best = next(
+            (candidate for candidate in instances.open(now) if candidate.instance != i), None
+        )
+        own_tokens = instances[i].context - tokens
+        load = own_tokens / instances[i].limits.max_batch
+        if next_best is None or (next_best.load < load and not instances.slowness):
             return Reason(Because.ROOM)
         if slowness := instances.slowness:
-            ours, its = load * slowness[i], other.load * slowness[other.instance]
-            return Reason(Because.SPEED, "", ours, its, other.instance)
-        there = instances[other.instance]
+            ours, its = load * slowness[i], next_best.load * slowness[next_best.instance]
+            return Reason(Because.SPEED, "", ours, its, next_best.instance)
+        there = instances[next_best.instance]
         if there.limits.max_batch != instances[i].limits.max_batch:
-            return Reason(Because.LOAD, "", load, other.load, other.instance)
-        return Reason(Because.LOAD, "tokens", here, there.context, other.instance)
+            return Reason(Because.LOAD, "", load, next_best.load, next_best.instance)
+        return Reason(Because.LOAD, "tokens", own_tokens, there.context, next_best.instance)

@@ -29,7 +29,7 @@ def feeding(
 ) -> dict[int, tuple[Feeding, ...]]:
     """What grows over the list that a call writes, by the head of the call. head: of the call that
     a primitive is a member of; members: of the call that it heads."""
-    found: dict[int, tuple[Feeding, ...]] = {}
+    by_giver: dict[int, tuple[Feeding, ...]] = {}
     for i, p in enumerate(primitives):
         feeds = p.params.feeds if isinstance(p.params, GrowParams) else ""
         ref = p.input(feeds) if feeds else None
@@ -38,8 +38,8 @@ def feeding(
         pieces = tuple(_pieces(ref, primitives, index))
         if pieces and pieces[0] >= 0 and pieces == tuple(members[head[pieces[0]]]):
             of = head[pieces[0]]
-            found[of] = (*found.get(of, ()), Feeding(i, index[ref.producer]))
-    return found
+            by_giver[of] = (*by_giver.get(of, ()), Feeding(i, index[ref.producer]))
+    return by_giver
 
 
 def _pieces(ref: Ref, primitives: Sequence[Primitive], index: Mapping[str, int]) -> Iterator[int]:

@@ -27,7 +27,7 @@ class Group:
 
 
 class Followers:
-    """Those of one queue. works: all that it knows."""
+    """The followers of one queue. works: all works that the queue knows."""
 
     def __init__(self, works: Mapping[WorkKey, Work]) -> None:
         self._works = works
@@ -56,7 +56,7 @@ class Followers:
         work.total = 0
 
     def of(self, leader: Work) -> list[Work]:
-        """Who follows `leader`."""
+        """The works that follow `leader`."""
         group = self._group(leader)
         return [] if group is None else [self._works[key] for key in group.followers]
 
@@ -77,12 +77,12 @@ class Followers:
         if group is None:
             return []
         del self._groups[leader.same]
-        found = []
+        works = []
         for key, total in group.followers.items():
             work = self._works[key]
             work.leader, work.total = None, total
-            found.append(work)
-        return found
+            works.append(work)
+        return works
 
     def _group(self, leader: Work) -> Group | None:
         group = self._groups.get(leader.same) if leader.same is not None else None

@@ -123,8 +123,8 @@ class GraphRun:
         return self.status[i] == WAITING and not self._absence.skips(i, self.ended)
 
     def before(self, i: int) -> int:
-        """Whose sequence the prompt of `i` continues, with the pieces that are part of it (-1:
-        nobody's)."""
+        """The primitive whose sequence the prompt of `i` continues, with the pieces that are part
+        of it (-1: none)."""
         return self.plan.sequence_of[self.fused.get(i, (i,))[0]]
 
     def answers(self, i: int) -> bool:

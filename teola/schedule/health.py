@@ -42,7 +42,8 @@ class Health:
         return self._until is not None and now >= self._until
 
     def share(self, now: float) -> float:
-        """Of its capacity, how much may be used (1: healthy), if it is neither of the above."""
+        """The share of its capacity that may be used (1: healthy), if it is neither of the
+        above."""
         if self.ramp is None:
             return 1.0
         return [share for after, share in RAMP if now >= self.ramp + after][-1]

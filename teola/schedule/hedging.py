@@ -18,7 +18,7 @@ from teola.policies.work import Work, WorkKey
 from teola.schedule.overdue import SOON_S, Overdue
 
 AT: Final = 0.95
-"""Of 100 first tokens, so many come sooner than one for which a second call is made."""
+"""A second call is made when a first token is later than this share of all first tokens."""
 ENOUGH: Final = 20
 """First tokens, of which one is later than that."""
 
@@ -83,12 +83,12 @@ class Hedging:
 
     def late(self, now: float) -> list[Due]:
         """Calls that were to give a token by now: perhaps they have."""
-        found: list[Due] = []
+        due: list[Due] = []
         if self._alarm is not None and self._alarm <= now + SOON_S:
             self._alarm = None
         while self._due and self._due[0].at <= now:
-            found.append(heappop(self._due))
-        return found
+            due.append(heappop(self._due))
+        return due
 
     def alarm(self) -> float | None:
         """When to look for late ones, if nobody is to look sooner already."""

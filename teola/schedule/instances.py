@@ -52,7 +52,7 @@ class Limits(NamedTuple):
 
     @property
     def kv_tokens(self) -> int | None:
-        """That its cache holds, where that is known."""
+        """Tokens that its cache holds, where that is known."""
         return None if self.kv_blocks is None else self.kv_blocks * self.block_tokens
 
     def by_text(self, block_tokens: int) -> Limits:
@@ -77,14 +77,24 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """What one instance can take, and what is in flight there. weight: items, or tokens to be
-    computed of calls that have given none; context: tokens of all calls. batches: slices left in
-    each. free: tokens its KV memory could take when it last told, less what was sent since (None:
-    it does not tell). sent_at: when it was sent something last. up: it can be reached. gone:
-    nothing need wait for it, though it may come back. health: None while nothing ever failed there.
-    quota: None while nobody said that its server takes only so much. refused: the last batch that
-    it did not take. ejections, restarts: how often so far. waiting: batches that have left their
-    places to others. rows: of `entries`, those that leave room to calls."""
+    """What one instance can take, and what is in flight there.
+
+    up: it can be reached.
+    gone: nothing need wait for it, though it may come back.
+    weight: items in flight, or tokens to be computed of calls that have given none.
+    context: tokens of all calls in flight.
+    entries: calls, or slices of batches, in flight.
+    free: tokens its KV memory could take when it last told, less what was sent since (None: it
+        does not tell).
+    ejections, restarts: how often so far.
+    waiting: batches that have left their places to others.
+    sent_at: when it was sent something last.
+    batches: slices left in each batch.
+    health: None while nothing ever failed there.
+    quota: None while nobody said that its server takes only so much.
+    refused: the last batch that it did not take.
+    rows: those of `entries` that leave room to calls.
+    """
 
     limits: Limits
     up: bool = True
@@ -133,16 +143,16 @@ class Instances:
     """All instances of an engine. Those with room are kept in order, whichever changes."""
 
     def __init__(self, limits: Sequence[Limits]) -> None:
-        self._all = [Instance(one) for one in limits]
+        self._all = [Instance(limit) for limit in limits]
         self._whole = [
-            Slots(i, one.max_batch, one.max_sequences, True) for i, one in enumerate(limits)
+            Slots(i, limit.max_batch, limit.max_sequences, True) for i, limit in enumerate(limits)
         ]
         self._open = Loads(Load(i, 0.0) for i in range(len(limits)))
         self._weak: set[int] = set()
         self._gone = 0
         self.lost = not limits
         """Whether all are gone."""
-        self.least = min((one.max_batch for one in limits), default=0)
+        self.least = min((limit.max_batch for limit in limits), default=0)
         """What each of them has room for, while nothing else is there."""
         self.changed: set[int] = set()
         """For `open`, and whoever else wants to know; cleared by the latter."""
@@ -170,8 +180,8 @@ class Instances:
 
     @property
     def weak(self) -> Iterable[int]:
-        """Those that were ejected or refused something, of which only the time tells whether they
-        are usable."""
+        """Instances that were ejected or refused something: only the time tells whether they are
+        usable."""
         return self._weak
 
     def others(self, i: int, now: float) -> bool:
@@ -268,7 +278,7 @@ class Instances:
         """Whether something waits. If it does because no server takes anything, count that."""
         if not self._weak and self._limited_since < 0:
             return
-        closed = waits and not any(one.usable(now) for one in self._all)
+        closed = waits and not any(instance.usable(now) for instance in self._all)
         if closed and self._limited_since < 0 and self.opens_at(now) is not None:
             self._limited_since = now
         elif not closed and self._limited_since >= 0:
@@ -298,10 +308,10 @@ class Instances:
         apart, least = unlike(seconds), min(seconds)
         if not apart and not self.slowness:
             return
-        self.slowness = [one / least for one in seconds] if apart else ()
+        self.slowness = [value / least for value in seconds] if apart else ()
         fast = [slowness <= DIFFER for slowness in self.slowness]
-        self._fastest = tuple(i for i, one in enumerate(fast) if one)
-        self._slow = tuple(i for i, one in enumerate(fast) if not one)
+        self._fastest = tuple(i for i, value in enumerate(fast) if value)
+        self._slow = tuple(i for i, value in enumerate(fast) if not value)
         self._reckon()
 
     def _reckon(self) -> None:
@@ -379,9 +389,9 @@ class Instances:
         instance.entries -= entries
         instance.weight -= weight
         instance.context -= items
-        left = instance.batches.pop(batch) - entries
-        if left:
-            instance.batches[batch] = left
+        entries_left = instance.batches.pop(batch) - entries
+        if entries_left:
+            instance.batches[batch] = entries_left
         self._changed(i)
         return instance
 
@@ -477,8 +487,8 @@ class Instances:
         instance = self._all[i]
         limits = instance.limits
         health, quota = instance.health, instance.quota
-        more = quota.room(instance.calls, now) if quota is not None else limits.max_sequences
-        if more < 1 or (health is not None and health.ejected(now)):
+        spare_calls = quota.room(instance.calls, now) if quota is not None else limits.max_sequences
+        if spare_calls < 1 or (health is not None and health.ejected(now)):
             return None
         if health is not None and health.half_open(now):
             return None if instance.entries else Slots(i, limits.max_batch, 1, True)
@@ -486,7 +496,9 @@ class Instances:
         weight = max(1, int(limits.max_batch * share))
         entries = max(1, int(limits.max_sequences * share))
         if limits.continuous:
-            return self._room_of_llm(i, weight, int(min(entries, instance.entries + more)), now)
+            return self._room_of_llm(
+                i, weight, int(min(entries, instance.entries + spare_calls)), now
+            )
         if instance.running >= max(1, int(limits.concurrency * share)):
             return None
         rationed = instance.quota is not None and instance.quota.rationed

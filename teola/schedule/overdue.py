@@ -30,7 +30,8 @@ FEW: Final = 3
 `UNKNOWN_S`, so a pool may load its models when it is first asked."""
 ENOUGH: Final = 50
 KEPT: Final = 200
-"""Of the newest first tokens it is remembered how much longer they took than expected."""
+"""So many of the newest first tokens are remembered, each with how much longer it took than
+expected."""
 AT: Final = 0.99
 SOON_S: Final = 1e-3
 """A timer may fire so much too early; another one is set then."""
@@ -75,7 +76,8 @@ class Overdue:
         """First tokens of such calls, and at how many of them it is reckoned anew when those that
         wait are due."""
         self._slowest_s, self._most_tokens = 0.0, 1
-        """Of first tokens of such calls: the longest time, and the most that was to be computed."""
+        """The longest time to a first token of such calls, and the most tokens that one had to wait
+        for."""
         self._alarm: float | None = None
         self._newest: deque[float] = deque()
         self._ordered: list[float] = []
@@ -121,7 +123,7 @@ class Overdue:
         heappush(self._due, (sent.due, batch, key))
 
     def came(self, key: WorkKey, now: float) -> None:
-        """It has given a token."""
+        """A call has given a token."""
         sent = self._sent.pop(key, None)
         if self._blind.pop(key, None) is not None and sent is not None:
             self._blind_came(sent, now)
@@ -134,7 +136,7 @@ class Overdue:
             del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
 
     def left(self, key: WorkKey) -> None:
-        """It has ended, or nobody waits for it."""
+        """A call has ended, or nobody waits for it."""
         self._sent.pop(key, None)
         self._blind.pop(key, None)
 
@@ -152,10 +154,10 @@ class Overdue:
         if self._blind_firsts < self._reckoned_at:
             return
         self._reckoned_at *= 2  # not at each, which would take too long where many wait
-        for key, other in self._blind.items():
-            due = max(now, other.at + self._blind_s(other.tokens))
-            if due < other.due and not other.late:  # `late` sees who is due later
-                self._again(key, other, due)
+        for key, waiting in self._blind.items():
+            due = max(now, waiting.at + self._blind_s(waiting.tokens))
+            if due < waiting.due and not waiting.late:  # `late` sees who is due later
+                self._again(key, waiting, due)
 
     def _again(self, key: WorkKey, sent: _Sent, due: float) -> None:
         """A call is due at another time."""
@@ -171,8 +173,8 @@ class Overdue:
         return at
 
     def late(self, now: float) -> list[Late]:
-        """Those that are due by now. Who still waits then is due again as much later."""
-        found = []
+        """Calls that are due by now. A call that goes on waiting is due again as much later."""
+        late = []
         if self._alarm is not None and self._alarm <= now + SOON_S:
             self._alarm = None
         while (at := self.next_at()) is not None and at <= now:
@@ -183,10 +185,10 @@ class Overdue:
                 if sent.at + sent.wait_s > now:
                     self._again(key, sent, sent.at + sent.wait_s)
                     continue
-            found.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
+            late.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
             sent.late = True
             self._again(key, sent, now + sent.wait_s)
-        return found
+        return late
 
     def next_at(self) -> float | None:
         """When the next one is due."""

@@ -25,10 +25,11 @@ class Pages:
         self.kept: dict[Hashable, int] = {}
         self._blocks: dict[Hashable, Sequence[Hashable]] = {}
         self._page: dict[Hashable, Hashable] = {}
-        """By block, the last key of its page."""
+        """Block -> the last key of its page."""
 
     def note(self, keys: Sequence[Hashable], end: int, instances: int) -> None:
-        """These instances (a bit for each) keep the page of a prompt that ends there."""
+        """Note that these instances keep the page with which a prompt ends. instances: a bit for
+        each."""
         last = keys[end - 1]
         if last in self.kept:
             self.kept[last] |= instances
@@ -49,13 +50,13 @@ class Pages:
                 self._leave(last, self.kept[last] & ~(1 << i))
 
     def forget(self, instances: int) -> None:
-        """These instances (a bit for each) keep nothing."""
+        """Note that these instances keep nothing any more. instances: a bit for each."""
         for last, kept in [*self.kept.items()]:
             if kept & instances:
                 self._leave(last, kept & ~instances)
 
     def _leave(self, last: Hashable, instances: int) -> None:
-        """Of those that kept a page only these do."""
+        """Leave a page to those of its instances that are named here."""
         if instances:
             self.kept[last] = instances
             return

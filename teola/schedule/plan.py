@@ -146,26 +146,30 @@ class Plan:
         return -1
 
     def _members(self) -> tuple[tuple[int, ...], ...]:
-        found: list[list[int]] = [[] for _ in self.ids]
+        members_of: list[list[int]] = [[] for _ in self.ids]
         for id in self.graph.order:
             i = self.index[id]
             if self.primitives[i].op in DECODES:
                 head = self.sequence_of[i]
                 while head >= 0 and self.primitives[head].op not in GROUP_HEADS:
                     head = self.sequence_of[head]
-                found[head].append(i)
-        return tuple(tuple(members) for members in found)
+                members_of[head].append(i)
+        return tuple(tuple(members) for members in members_of)
 
     def _sources(self) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
         """Whose data each primitive reads, and what a group's head does: that is kept until the
         group's last decoding has ended, because the whole call may have to be repeated."""
-        found = [
+        sources = [
             tuple({self.index[r.producer]: None for r in p.refs() if r.producer != QUERY})
             for p in self.primitives
         ]
-        held = [read if members else () for read, members in zip(found, self.members, strict=True)]
-        own = [() if members else read for read, members in zip(found, self.members, strict=True)]
-        return tuple(own), tuple(held)
+        held = [
+            read if members else () for read, members in zip(sources, self.members, strict=True)
+        ]
+        own_reads = [
+            () if members else read for read, members in zip(sources, self.members, strict=True)
+        ]
+        return tuple(own_reads), tuple(held)
 
     def _pieces(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         rest, piece = [-1] * len(self.ids), [-1] * len(self.ids)

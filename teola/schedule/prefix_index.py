@@ -33,7 +33,8 @@ class PrefixIndex:
         self._blocks = blocks
         self._of_unknown_size = [i for i, most in enumerate(blocks) if most is None]
         self._where: dict[Hashable, int] = {}
-        """By key, a bit for each instance that keeps it; above those, one if it is in a page."""
+        """Key -> a bit for each instance that keeps it; one more bit, above those, if it is in a
+        page."""
         self._all = (1 << len(blocks)) - 1
         self._pages, self._coming = Pages(self._where, self._all + 1), Coming(self._where)
         self._look_again = 0.0
@@ -61,26 +62,26 @@ class PrefixIndex:
         if self._gone:
             self._sweep()
         ends = self._ends(keys)
-        kept = {i: depth for depth, bits in ends if depth for i in _numbers(bits)}
-        more: dict[int, int] = {}
+        depths = {i: depth for depth, bits in ends if depth for i in _numbers(bits)}
+        coming: dict[int, int] = {}
         for depth, bits in ends if self._coming else ():
-            more |= self._coming.depths(keys, depth, bits)
-        return kept, {**kept, **more} if more else kept
+            coming |= self._coming.depths(keys, depth, bits)
+        return depths, {**depths, **coming} if coming else depths
 
     def _ends(self, keys: Sequence[Hashable]) -> list[tuple[int, int]]:
         """How many blocks are kept, with a bit for each instance that keeps so many and no more."""
         pages, keep, length = self._pages.kept.get, self._all, len(keys)
-        found: list[tuple[int, int]] = []
+        ends: list[tuple[int, int]] = []
         for end in range(PAGE, length + 1, PAGE):
             if keep & ~pages(keys[end - 1], 0):
-                keep = self._within(keys, end - PAGE, end, keep, found)
+                keep = self._within(keys, end - PAGE, end, keep, ends)
                 if not keep:
-                    return found
+                    return ends
         begun = length % PAGE
         if begun:
-            keep = self._within(keys, length - begun, length, keep, found)
-        found.append((length, keep))
-        return found
+            keep = self._within(keys, length - begun, length, keep, ends)
+        ends.append((length, keep))
+        return ends
 
     def _within(
         self,
@@ -94,10 +95,10 @@ class PrefixIndex:
         pages; add to `found` where the others end."""
         get, last = self._where.get, keys[end - 1]
         for depth in range(begin, end):
-            here = keep & get(keys[depth], 0)
-            if here != keep:
-                found.append((depth, keep & ~here))
-                keep = here
+            still_kept = keep & get(keys[depth], 0)
+            if still_kept != keep:
+                found.append((depth, keep & ~still_kept))
+                keep = still_kept
                 if not keep & ~self._pages.kept.get(last, 0):
                     return keep
         if end - begin == PAGE:
@@ -121,7 +122,7 @@ class PrefixIndex:
         return self._coming.add(i, keys, start)
 
     def came(self, chain: Chain) -> None:
-        """That call has computed them, or never will."""
+        """The call of this chain has computed its blocks, or never will."""
         self._coming.remove(chain)
 
     def _forget_old(self, now: float) -> None:
@@ -149,11 +150,11 @@ class PrefixIndex:
     def last_used(self, i: int, keys: Sequence[Hashable]) -> tuple[int, float]:
         """How many of these blocks, from the first on, instance `i` keeps, and when the last of
         them was used; none of one that tells, of which nothing is assumed."""
-        kept, used, depth = self._assumed[i], 0.0, 0
-        if not kept:
+        assumed, used, depth = self._assumed[i], 0.0, 0
+        if not assumed:
             return depth, used
         for key in keys:
-            at = kept.get(key)
+            at = assumed.get(key)
             if at is None:
                 break
             depth, used = depth + 1, at
@@ -171,13 +172,13 @@ class PrefixIndex:
         self.stale.add(i)
         if self._gone:
             self._sweep()
-        kept = self._told[i]
-        if kept is None:
+        count = self._told[i]
+        if count is None:
             self.forget(i)
-            kept = 0
+            count = 0
         if evicted:
-            kept -= self._drop(i, evicted)
-        self._told[i] = kept + self._add(i, stored)
+            count -= self._drop(i, evicted)
+        self._told[i] = count + self._add(i, stored)
 
     def forget(self, i: int) -> None:
         """Instance `i` keeps nothing, and has to tell anew."""
@@ -199,9 +200,9 @@ class PrefixIndex:
         self._pages.forget(gone)
         where, paged = self._where, self._all + 1
         for key in [key for key, bits in where.items() if bits & gone]:
-            left = where[key] & ~gone
-            if left & ~paged:
-                where[key] = left
+            bits_left = where[key] & ~gone
+            if bits_left & ~paged:
+                where[key] = bits_left
             else:
                 del where[key]
 
@@ -214,9 +215,9 @@ class PrefixIndex:
         """Instance `i` keeps these blocks; how many it did not keep before."""
         where, bit = self._where, 1 << i
         before = len(where)
-        found = [*map(where.setdefault, keys, repeat(bit))]
+        bits_of_keys = [*map(where.setdefault, keys, repeat(bit))]
         added = len(where) - before
-        if found.count(bit) < len(found):  # others keep some of them
+        if bits_of_keys.count(bit) < len(bits_of_keys):  # others keep some of them
             for key in keys:
                 bits = where[key]
                 if not bits & bit:
@@ -227,12 +228,12 @@ class PrefixIndex:
     def _drop(self, i: int, keys: Collection[Hashable]) -> int:
         """Instance `i` keeps these blocks no longer; how many it kept before."""
         where, bit, paged = self._where, 1 << i, self._all + 1
-        found = [*map(where.pop, keys, repeat(0))]
-        dropped = found.count(bit)
-        if dropped == len(found):
+        bits_of_keys = [*map(where.pop, keys, repeat(0))]
+        dropped = bits_of_keys.count(bit)
+        if dropped == len(bits_of_keys):
             return dropped
         in_pages = []
-        for key, bits in zip(keys, found, strict=True):
+        for key, bits in zip(keys, bits_of_keys, strict=True):
             if bits not in (0, bit):  # others keep it
                 where[key] = bits & ~bit
                 if bits & bit:
@@ -247,11 +248,11 @@ class PrefixIndex:
         tests."""
         if self._gone:
             self._sweep()
-        for i, (told, assumed) in enumerate(zip(self._told, self._assumed, strict=True)):
-            found = {key for key, bits in self._where.items() if bits >> i & 1}
-            assert self.size(i) == len(found), f"instance {i} keeps {len(found)} blocks"
-            assert told is not None or found == assumed.keys(), f"{i} is not as it is assumed"
-            assert told is None or not assumed, f"instance {i} tells, and is assumed to keep more"
+        for i, (count, assumed) in enumerate(zip(self._told, self._assumed, strict=True)):
+            noted = {key for key, bits in self._where.items() if bits >> i & 1}
+            assert self.size(i) == len(noted), f"instance {i} keeps {len(noted)} blocks"
+            assert count is not None or noted == assumed.keys(), f"{i} is not as it is assumed"
+            assert count is None or not assumed, f"instance {i} tells, and is assumed to keep more"
         assert all(bits & self._all for bits in self._where.values()), "nobody keeps a block"
         self._pages.validate()
 

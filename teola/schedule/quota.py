@@ -27,14 +27,14 @@ RAISE_S: Final = 30.0
 MINUTE_S: Final = 60.5
 """A minute as the server counts it, which sees our calls a moment after they were sent."""
 SECONDS: Final = 3.0
-"""Who says to wait for longer means a budget, and not that it is full."""
+"""A server that says to wait for longer than this means a budget, and not that it is full."""
 LATE: Final = 2
 """After so many calls without a first token it is on probation."""
 SHORT_S: Final = 59.0
 """The same, where what it did not count must not be counted."""
 GROWS: Final = 0.05
-"""By this share what was learned of a minute grows in the first one without a refusal, by twice as
-much in each that follows: it may have been refused for something else."""
+"""What was learned of a minute grows by this share in the first minute without a refusal, and by
+twice as much in each one that follows: it may have been refused for something else."""
 GRAIN_S: Final = 0.1
 """Calls are counted in pieces of a minute this long."""
 
@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
 
 
 class MinuteLimits(NamedTuple):
-    """Of one account, in any minute. None: not limited, or not known."""
+    """What one account may use in any minute. None: not limited, or not known."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -98,7 +98,7 @@ class MinuteBudget:
         self._told -= amount
 
     def give_back(self, amount: float, drawn: float, now: float) -> None:
-        """So much of what was drawn then was not used; what is a minute old counts no more."""
+        """Give back what was drawn at that time and not used; after a minute it counts no more."""
         self._forget(now)
         self._told += amount
         for entry in reversed(self._drawn):
@@ -326,15 +326,15 @@ class Quota:
     def _narrow(self, now: float, *, minutely: bool) -> None:
         """It takes no more calls at once than it kept; of which none was kept, half as many, unless
         it is so many a minute that it takes no more of."""
-        kept = self._sent - self._refused
+        taken = self._sent - self._refused
         if self._account is not None:
-            learn = kept <= 0 and minutely and self._account.requests.used(now) > 1
+            learn = taken <= 0 and minutely and self._account.requests.used(now) > 1
             self._account.refused(now, learn=learn)
             if learn:
                 self.window, self._ceiling = self._before
                 return
-        if kept > 0:
-            self._ceiling, self.window = kept, min(self.window, kept)
+        if taken > 0:
+            self._ceiling, self.window = taken, min(self.window, taken)
         else:
             self._ceiling = max(1, self._sent - 1)
             self.window = max(1, min(self.window, self._sent) // 2)

@@ -53,10 +53,12 @@ not starve."""
 
 
 class RowSpecs(Sequence[WorkSpec]):
-    """What queues and policies are told of windows, by their number; those that are open.
+    """What queues and policies are told of the open windows, by their number.
 
-    engine: who is asked. component: its name in traces. interactive: whether rows go like any other
-    query, and leave no places to those. output: tokens that an answer may have.
+    engine: the engine that is asked.
+    component: its name in traces.
+    interactive: whether rows go like any other query, and leave no places to those.
+    output: tokens that an answer may have.
     """
 
     def __init__(self, engine: str, component: str, *, interactive: bool, output: int) -> None:
@@ -73,7 +75,7 @@ class RowSpecs(Sequence[WorkSpec]):
     def add(self, row_tokens: int, age_s: float) -> int:
         """Another window, of a run that is so old; its number."""
         i, self._count = self._count, self._count + 1
-        left = 0.0 if self._interactive else age_s / LENGTH + LEFT_S
+        total_s = 0.0 if self._interactive else age_s / LENGTH + LEFT_S
         self._open[i] = WorkSpec(
             engine=self.engine,
             op=Op.PREFILLING,
@@ -82,7 +84,7 @@ class RowSpecs(Sequence[WorkSpec]):
             cuttable=True,
             depth=0,
             retries=RETRIES,
-            estimate=Estimate(total_s=left),
+            estimate=Estimate(total_s=total_s),
             planned_tokens=row_tokens,
             planned_output=self._output,
             rows=True,
@@ -142,7 +144,7 @@ class RowRun:
 
     @property
     def engine(self) -> str:
-        """Who is asked."""
+        """Name of the engine that is asked."""
         return self.plan.engine
 
     def attach(self, out: Outbox, ask: AskQueues) -> None:

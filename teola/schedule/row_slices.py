@@ -41,7 +41,7 @@ from teola.schedule.events import (
 from teola.schedule.instances import CALLS_S, Instances
 from teola.schedule.overdue import Overdue
 from teola.schedule.placing import Placing
-from teola.schedule.requeue import Requeue
+from teola.schedule.retry_budget import RetryBudget
 from teola.schedule.waiting_line import WaitingLine
 
 SliceKey = tuple[int, str, int, int]
@@ -50,10 +50,15 @@ SliceKey = tuple[int, str, int, int]
 
 @dataclass(slots=True)
 class RowSlice:
-    """Rows lo..hi of a window that went to an instance together. out: those that have not come
-    back. prefilling: how many of them have given no token. number: its key among those that may be
-    overdue. heard: when something of it was heard last. wait_s: how long it may be silent (0: that
-    was not looked at yet)."""
+    """Rows lo..hi of a window that went to an instance together.
+
+    key: the window.
+    out: rows that have not come back.
+    prefilling: how many of them have given no token.
+    number: its key among those that may be overdue.
+    heard: when something of it was heard last.
+    wait_s: how long it may be silent (0: that was not looked at yet).
+    """
 
     key: WorkKey
     lo: int
@@ -75,7 +80,7 @@ class RowsQueue(Protocol):
     works: dict[WorkKey, Work]
     line: WaitingLine
     placing: Placing
-    again: Requeue
+    retry_budget: RetryBudget
     observer: Observer
     next_batch: int
 
@@ -98,7 +103,7 @@ class RowSlices:
         self._numbered: dict[WorkKey, RowSlice] = {}
         self._count = 0
         self.overdue: Overdue | None = None
-        """Who notices rows that give no token; see EngineQueue."""
+        """Notices rows that give no token; see EngineQueue."""
         self._kept, self._alarm = False, 0.0
 
     def __bool__(self) -> bool:
@@ -107,7 +112,7 @@ class RowSlices:
     def of(self, work: Work) -> list[RowSlice]:
         """The slices of a window that are in flight. O(all of the engine): for tests."""
         key = work.run, work.primitive
-        return [one for one in self._slices.values() if one.key == key]
+        return [row_slice for row_slice in self._slices.values() if row_slice.key == key]
 
     # --- places that are left to calls ------------------------------------------------------
 
@@ -139,7 +144,7 @@ class RowSlices:
     # --- what goes out ----------------------------------------------------------------------
 
     def shared(self, slices: list[Slice], idle: int) -> list[Slice]:
-        """As much of the first rows as one of so many idle instances takes, if they share what is
+        """The part of the first rows that one instance takes, if so many idle ones share what is
         left of their window."""
         work, lo, hi = slices[0]
         most = max(1, ceil(work.remaining / idle)) if work.affinity < 0 else hi - lo
@@ -151,26 +156,26 @@ class RowSlices:
         self._count += 1
         number = work.run, self._count
         rows = set(range(lo, hi))
-        one = RowSlice(key, lo, hi, i, batch, rows, hi - lo, number, now)
-        self._slices[batch, *key, lo] = self._numbered[number] = one
+        row_slice = RowSlice(key, lo, hi, i, batch, rows, hi - lo, number, now)
+        self._slices[batch, *key, lo] = self._numbered[number] = row_slice
         if work.spec.yields:
             self._queue.instances[i].rows += hi - lo
         if self.overdue is not None:
-            own, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
-            expected = self._queue.expected_s(i, own)
-            self.overdue.sent(number, i, batch, expected, now, pending + own)
+            own_tokens, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
+            expected = self._queue.expected_s(i, own_tokens)
+            self.overdue.sent(number, i, batch, expected, now, pending + own_tokens)
 
     def news(self, i: int, slices: Sequence[Slice]) -> list[Slice]:
-        """Of a batch for instance `i`, what a routing policy is told: a window is one call to it,
+        """What a routing policy is told of a batch for instance `i`: a window is one call to it,
         which begins with its first rows."""
-        found = []
-        for one in slices:
-            if (window := one.work.window) is None:
-                found.append(one)
+        slices_told = []
+        for piece in slices:
+            if (window := piece.work.window) is None:
+                slices_told.append(piece)
             elif window.told < 0:
                 window.told = i
-                found.append(one)
-        return found
+                slices_told.append(piece)
+        return slices_told
 
     # --- what comes back --------------------------------------------------------------------
 
@@ -202,146 +207,155 @@ class RowSlices:
 
     def lost(self, i: int, cause: Cause, now: float, out: Outbox) -> None:
         """Instance `i` is gone: what has not come back from it will not."""
-        for one in [one for one in self._slices.values() if one.instance == i]:
-            work, rows = self._queue.works[one.key], sorted(one.out)
-            self._land(one, work, len(rows), one.prefilling, now)
-            one.out.clear()
+        for row_slice in [
+            row_slice for row_slice in self._slices.values() if row_slice.instance == i
+        ]:
+            work, rows = self._queue.works[row_slice.key], sorted(row_slice.out)
+            self._land(row_slice, work, len(rows), row_slice.prefilling, now)
+            row_slice.out.clear()
             if not work.withdrawn:
                 back, over = self._again(work, rows, cause)
                 self._put_back(work, back, -1, now)
-                self._fail(out, one.key, over)
+                self._fail(out, row_slice.key, over)
                 if back:
                     out.append(Retried(work.run, work.primitive, cause))
-            self._close(out, one, now)
+            self._close(out, row_slice, now)
 
     def late(self, now: float, out: Outbox) -> None:
         """The rows of a slice that give no token in time go elsewhere, once all others of it have
         come back, as a call does (`EngineQueue.woken`)."""
         for late in self.overdue.late(now) if self.overdue is not None else ():
-            one = self._numbered[late.key]
-            one.wait_s = one.wait_s or late.after_s
-            work, silent = self._queue.works[one.key], now >= one.heard + one.wait_s
-            if not work.withdrawn and silent and one.prefilling == len(one.out):
-                self._late(out, one, work, late.again, now)
+            row_slice = self._numbered[late.key]
+            row_slice.wait_s = row_slice.wait_s or late.after_s
+            work, silent = (
+                self._queue.works[row_slice.key],
+                now >= row_slice.heard + row_slice.wait_s,
+            )
+            if not work.withdrawn and silent and row_slice.prefilling == len(row_slice.out):
+                self._late(out, row_slice, work, late.again, now)
 
-    def _late(self, out: Outbox, one: RowSlice, work: Work, again: bool, now: float) -> None:
-        queue, i, window = self._queue, one.instance, work.window
+    def _late(self, out: Outbox, row_slice: RowSlice, work: Work, again: bool, now: float) -> None:
+        queue, i, window = self._queue, row_slice.instance, work.window
         assert window is not None
         instances = queue.instances
-        others, calls = instances.others(i, now), instances[i].calls
+        elsewhere, calls = instances.others(i, now), instances[i].calls
         quota = instances.limit(i, queue.engine)
-        quota.late(calls, now, others=others, again=again)
+        quota.late(calls, now, others=elsewhere, again=again)
         instances.changed.add(i)
-        told = f"instance {i} of {queue.engine!r} gave no token for {now - one.heard:.0f} s"
-        cause = Cause(EngineError(told, retryable=True), True, lost=quota.probing > 0)
-        rows = sorted(one.out)
+        complaint = (
+            f"instance {i} of {queue.engine!r} gave no token for {now - row_slice.heard:.0f} s"
+        )
+        cause = Cause(EngineError(complaint, retryable=True), True, lost=quota.probing > 0)
+        rows = sorted(row_slice.out)
         may = all(window.tries.get(row, 0) < work.spec.retries for row in rows)
-        if not (others and may and (cause.lost or queue.again.affordable)):
+        if not (elsewhere and may and (cause.lost or queue.retry_budget.affordable)):
             return
-        out.append(AbortRows(queue.engine, i, one.batch, *one.key, one.lo))
-        self._land(one, work, len(rows), one.prefilling, now)
-        one.out.clear()
+        out.append(AbortRows(queue.engine, i, row_slice.batch, *row_slice.key, row_slice.lo))
+        self._land(row_slice, work, len(rows), row_slice.prefilling, now)
+        row_slice.out.clear()
         queue.blame(out, i, cause, now)
-        work = queue.works[one.key]
+        work = queue.works[row_slice.key]
         back, over = self._again(work, rows, cause)
         self._later(work, back, cause, i)
-        self._fail(out, one.key, over)
+        self._fail(out, row_slice.key, over)
         out.append(Retried(work.run, work.primitive, cause))
-        self._close(out, one, now)
+        self._close(out, row_slice, now)
 
     # --- steps of that ----------------------------------------------------------------------
 
-    def _began(self, one: RowSlice, work: Work, firsts: int, now: float) -> None:
-        """So many more of its rows have given a token."""
+    def _began(self, row_slice: RowSlice, work: Work, firsts: int, now: float) -> None:
+        """Count rows that have given their first tokens."""
         queue, window = self._queue, work.window
         assert window is not None
-        one.prefilling -= firsts
-        if self.overdue is not None and not one.prefilling:
-            self.overdue.came(one.number, now)
-        queue.instances.began(one.instance)
-        queue.instances.prefilled(one.instance, firsts * work.missing)
-        if not window.begun and window.told == one.instance:
+        row_slice.prefilling -= firsts
+        if self.overdue is not None and not row_slice.prefilling:
+            self.overdue.came(row_slice.number, now)
+        queue.instances.began(row_slice.instance)
+        queue.instances.prefilled(row_slice.instance, firsts * work.missing)
+        if not window.begun and window.told == row_slice.instance:
             window.begun = True
             if queue.placing.follows:
-                queue.placing.prefilled(one.instance, work, now)
+                queue.placing.prefilled(row_slice.instance, work, now)
 
-    def _land(self, one: RowSlice, work: Work, rows: int, unbegun: int, now: float) -> None:
-        """So many of its rows leave their places, of which some had given no token."""
+    def _land(self, row_slice: RowSlice, work: Work, rows: int, unbegun: int, now: float) -> None:
+        """Count rows that leave their places. unbegun: how many of them had given no token."""
         instances, weight = self._queue.instances, unbegun * work.missing
-        one.prefilling -= unbegun
-        here = instances.land(one.instance, one.batch, work.weighs(rows), weight, rows)
-        self._queue.observer.rows(one.instance, -rows, now)
+        row_slice.prefilling -= unbegun
+        here = instances.land(row_slice.instance, row_slice.batch, work.weighs(rows), weight, rows)
+        self._queue.observer.rows(row_slice.instance, -rows, now)
         if work.spec.yields:
             here.rows -= rows
 
     def _answered(
-        self, out: Outbox, one: RowSlice, work: Work, rows: int, event: RowsEnded, now: float
+        self, out: Outbox, row_slice: RowSlice, work: Work, rows: int, event: RowsEnded, now: float
     ) -> None:
-        """So many of its rows were answered."""
-        queue, i, window = self._queue, one.instance, work.window
+        """Count rows that were answered."""
+        queue, i, window = self._queue, row_slice.instance, work.window
         assert window is not None
-        self._land(one, work, rows, 0, now)
-        here = queue.instances[i]
+        self._land(row_slice, work, rows, 0, now)
+        target = queue.instances[i]
         window.generated += event.generated or 0
-        if here.quota is not None:
+        if target.quota is not None:
             for _ in range(rows):
-                queue.instances.came_back(i, one.batch, now)
+                queue.instances.came_back(i, row_slice.batch, now)
             if event.generated is not None:
                 expected = rows * (work.spec.expected_output or work.spec.planned_output)
-                here.quota.settled(event.generated - expected, work.sent, now)
-        if here.health is not None:
-            ramp = here.health.succeeded(now)
+                target.quota.settled(event.generated - expected, work.sent, now)
+        if target.health is not None:
+            ramp = target.health.succeeded(now)
             out += [Recovered(queue.engine, i)] if ramp else []
             out += [SetTimer(queue.engine, at) for at in ramp]
 
     def _failed(
-        self, out: Outbox, one: RowSlice, failed: Sequence[RowFailure], now: float
+        self, out: Outbox, row_slice: RowSlice, failed: Sequence[RowFailure], now: float
     ) -> list[tuple[int, Cause]]:
         """Some of its rows were not answered; those that will not be."""
-        queue, i = self._queue, one.instance
-        one.out.difference_update([failure.row for failure in failed])
-        work = queue.works[one.key]
+        queue, i = self._queue, row_slice.instance
+        row_slice.out.difference_update([failure.row for failure in failed])
+        work = queue.works[row_slice.key]
         refused = [f for f in failed if f.cause.refused is not None and not f.begun]
-        others = [f for f in failed if f.cause.refused is None or f.begun]
-        if others:
-            self._land(one, work, len(others), sum(not f.begun for f in others), now)
-        for failure in others:
+        failures = [f for f in failed if f.cause.refused is None or f.begun]
+        if failures:
+            self._land(row_slice, work, len(failures), sum(not f.begun for f in failures), now)
+        for failure in failures:
             queue.blame(out, i, failure.cause, now)
         over: list[tuple[int, Cause]] = []
-        work = queue.works[one.key]
+        work = queue.works[row_slice.key]
         if not work.withdrawn:
-            for row, cause, _ in others:
-                back, gone = self._again(work, [row], cause)
+            for row, cause, _ in failures:
+                back, lost = self._again(work, [row], cause)
                 self._later(work, back, cause, i)
-                over += gone
+                over += lost
             self._done(work, len(over))
-            if len(over) < len(others):
-                out.append(Retried(*one.key, others[-1].cause))
-        return over + self._refused(out, one, refused, now) if refused else over
+            if len(over) < len(failures):
+                out.append(Retried(*row_slice.key, failures[-1].cause))
+        return over + self._refused(out, row_slice, refused, now) if refused else over
 
     def _refused(
-        self, out: Outbox, one: RowSlice, failed: Sequence[RowFailure], now: float
+        self, out: Outbox, row_slice: RowSlice, failed: Sequence[RowFailure], now: float
     ) -> list[tuple[int, Cause]]:
         """A server did not take some of its rows: they are put back. That holds up the window as
         one, of which the driver is told once; the rows that will not be answered."""
-        queue, i, until = self._queue, one.instance, now
-        work = queue.works[one.key]
+        queue, i, until = self._queue, row_slice.instance, now
+        work = queue.works[row_slice.key]
         for failure in failed:
-            self._land(one, work, 1, 1, now)
+            self._land(row_slice, work, 1, 1, now)
             why = failure.cause.refused
             assert why is not None
-            until = queue.instances.refused(i, queue.engine, why, one.batch, queue.next_batch, now)
+            until = queue.instances.refused(
+                i, queue.engine, why, row_slice.batch, queue.next_batch, now
+            )
         queue.unbind(i, now)
-        work, over, back = queue.works[one.key], list[tuple[int, Cause]](), list[int]()
+        work, over, back = queue.works[row_slice.key], list[tuple[int, Cause]](), list[int]()
         if work.withdrawn:
             return over
-        usable = any(other.usable(now) for other in queue.instances)
+        usable = any(instance.usable(now) for instance in queue.instances)
         for row, cause, _ in failed:
             assert cause.refused is not None
             costs = usable and cause.refused.kind != "busy"
-            again, gone = self._again(work, [row], cause, costs=costs, budgeted=False)
+            again, lost = self._again(work, [row], cause, costs=costs, budgeted=False)
             back += again
-            over += gone
+            over += lost
         self._done(work, len(over))
         last = failed[-1].cause
         away = last.refused is not None and last.refused.kind == "away"
@@ -349,7 +363,7 @@ class RowSlices:
         self._put_back(work, sorted(back), avoid, now)
         if back:
             until = now if usable else queue.instances.opens_at(now) or until
-            out.append(Waits(queue.engine, i, *one.key, until, last))
+            out.append(Waits(queue.engine, i, *row_slice.key, until, last))
         return over
 
     def _again(
@@ -362,57 +376,58 @@ class RowSlices:
         budgeted: bool = True,
     ) -> tuple[list[int], list[tuple[int, Cause]]]:
         """Which of these rows may be asked again, each of which that costs a try, and which not."""
-        again, window = self._queue.again, work.window
+        budget, window = self._queue.retry_budget, work.window
         assert window is not None
         back: list[int] = []
         over: list[tuple[int, Cause]] = []
         for row in rows:
             tries = window.tries.get(row, 0)
-            left = tries < work.spec.retries or not costs
-            if cause.retryable and left and (cause.lost or not budgeted or again.affordable):
+            has_try = tries < work.spec.retries or not costs
+            if cause.retryable and has_try and (cause.lost or not budgeted or budget.affordable):
                 back.append(row)
                 if costs:
                     window.tries[row] = tries + 1
-                again.retries += budgeted
-                again.budgeted += budgeted and not cause.lost
+                if budgeted:
+                    budget.count(cause)
             else:
                 over.append((row, cause))
         return back, over
 
     def _later(self, work: Work, rows: Sequence[int], cause: Cause, instance: int) -> None:
-        """These rows go again when the rest of their window is over."""
+        """Let these rows go again when the rest of their window is over."""
         window = work.window
         assert window is not None
         window.failed.update(dict.fromkeys(rows, cause))
         window.failed_at = instance
 
     def _put_back(self, work: Work, rows: Sequence[int], avoid: int, now: float) -> None:
-        """These rows have not come back from where they were: they are queued where they stood."""
+        """Queue rows where they stood: they have not come back from where they were."""
         if rows:
             self._told(work, now, failed=True)
             spans = merged([*ranges(rows), *work.spans])
-            self._queue.again.rows(work, spans, avoid, now)
+            self._queue.placing.rows_again(work, spans, avoid, now)
 
     def _fail(self, out: Outbox, key: WorkKey, over: Sequence[tuple[int, Cause]]) -> None:
-        """These rows will not be answered."""
+        """Tell that these rows will not be answered."""
         if over:
             self._done(self._queue.works[key], len(over))
             out.append(RowsOver(*key, None, over))
 
     def _done(self, work: Work, errors: int) -> None:
-        """So many of its rows will not be answered, and are over."""
+        """Count rows that will not be answered, and are over."""
         assert work.window is not None
         work.done += errors
         work.window.errors += errors
 
-    def _close(self, out: Outbox, one: RowSlice, now: float) -> None:
+    def _close(self, out: Outbox, row_slice: RowSlice, now: float) -> None:
         """All rows of a slice have come back. What follows if it was its window's last."""
         queue = self._queue
-        work = queue.works[one.key]
-        del self._slices[one.batch, *one.key, one.lo], self._numbered[one.number]
-        del work.flying[one.lo, one.hi]
+        work = queue.works[row_slice.key]
+        del self._slices[row_slice.batch, *row_slice.key, row_slice.lo]
+        del self._numbered[row_slice.number]
+        del work.flying[row_slice.lo, row_slice.hi]
         if self.overdue is not None:
-            self.overdue.left(one.number)
+            self.overdue.left(row_slice.number)
         if work.flying or (work.spans and not work.withdrawn):
             return
         window = work.window
@@ -421,14 +436,14 @@ class RowSlices:
             failed, window.failed = window.failed, {}
             avoid = window.failed_at if queue.instances.others(window.failed_at, now) else -1
             self._told(work, now, failed=True)
-            queue.again.rows(work, ranges(sorted(failed)), avoid, now)
+            queue.placing.rows_again(work, ranges(sorted(failed)), avoid, now)
             return
-        del queue.works[one.key]
+        del queue.works[row_slice.key]
         self._told(work, now, failed=work.withdrawn)
         if not work.withdrawn:
-            done = Completed(work.primitive, {"failed": window.errors}, None, one.instance)
+            done = Completed(work.primitive, {"failed": window.errors}, None, row_slice.instance)
             out.append(Tell(work.run, done))
-        if not any(other.spec.yields for other in queue.works.values()):
+        if not any(waiting.spec.yields for waiting in queue.works.values()):
             queue.instances.leaves_room = False
 
     def _told(self, work: Work, now: float, *, failed: bool) -> None:

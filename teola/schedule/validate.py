@@ -164,10 +164,10 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
         if work.queued and work.affinity >= 0:
             up = queue.instances[work.affinity].up
             assert up, f"{_told(queue, work)}waits for an instance that is down"
-        for one in queue.rows.of(work) if work.row_tokens else ():
-            entries[one.instance, one.batch] += len(one.out)
-            weights[one.instance] += one.prefilling * work.missing
-            yielding[one.instance] += len(one.out) if work.spec.yields else 0
+        for row_slice in queue.rows.of(work) if work.row_tokens else ():
+            entries[row_slice.instance, row_slice.batch] += len(row_slice.out)
+            weights[row_slice.instance] += row_slice.prefilling * work.missing
+            yielding[row_slice.instance] += len(row_slice.out) if work.spec.yields else 0
         if queue.hedging is not None and (twice := queue.hedging.running.get((run, i))):
             assert work.prefilling, f"{_told(queue, work)}runs twice, but has given a token"
             entries[twice.instance, twice.batch] += 1
@@ -180,11 +180,13 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
             if work.prefilling or not queue.continuous:
                 weights[at] += hi - lo - work.found
     if not queue.continuous:
-        sent = {
+        expected_rows = {
             batch: Counter((work.run, work.primitive, lo, hi) for work, lo, hi in dispatch.slices)
             for batch, dispatch in queue._batches.items()
         }
-        assert flying == sent, f"{queue.engine}: {flying} are in flight, and not {sent}"
+        assert flying == expected_rows, (
+            f"{queue.engine}: {flying} are in flight, and not {expected_rows}"
+        )
     for k, instance in enumerate(queue.instances):
         batches = {batch: count for (i, batch), count in entries.items() if i == k}
         where = f"{queue.engine}, instance {k}: "
@@ -217,8 +219,8 @@ def _validate_spans(queue: EngineQueue, work: Work) -> None:
         pieces = _validate_rows(queue, work, where)
     assert all(lo < hi for lo, hi in pieces), f"{where}has an empty piece: {pieces}"
     assert all(a[1] <= b[0] for a, b in pairwise(pieces)), f"{where}has an item twice: {pieces}"
-    known = work.done + sum(hi - lo for lo, hi in pieces)
-    assert known == work.total, f"{where}has {known} items and not {work.total}"
+    items = work.done + sum(hi - lo for lo, hi in pieces)
+    assert items == work.total, f"{where}has {items} items and not {work.total}"
 
 
 def _validate_rows(queue: EngineQueue, work: Work, where: str) -> list[tuple[int, int]]:
@@ -226,20 +228,26 @@ def _validate_rows(queue: EngineQueue, work: Work, where: str) -> list[tuple[int
     that are not done."""
     assert work.window is not None
     slices, failed = queue.rows.of(work), work.window.failed
-    flying = {(one.lo, one.hi): (one.instance, one.batch) for one in slices}
+    flying = {
+        (row_slice.lo, row_slice.hi): (row_slice.instance, row_slice.batch) for row_slice in slices
+    }
     assert flying == work.flying, f"{where}is in flight as {flying}, and not as {work.flying}"
-    left = Counter(list(failed))
-    for one in slices:
-        assert one.out, f"{where}has slice {one.lo}..{one.hi} in flight, of which nothing is out"
-        assert 0 <= one.prefilling <= len(one.out), f"{where}has {one.prefilling} in prefilling"
-        left.update(one.out)
+    counts = Counter(list(failed))
+    for row_slice in slices:
+        assert row_slice.out, (
+            f"{where}has slice {row_slice.lo}..{row_slice.hi} in flight, of which nothing is out"
+        )
+        assert 0 <= row_slice.prefilling <= len(row_slice.out), (
+            f"{where}has {row_slice.prefilling} in prefilling"
+        )
+        counts.update(row_slice.out)
     for lo, hi in work.spans:
-        left.update(range(lo, hi))
-    twice = [row for row, count in left.items() if count > 1]
+        counts.update(range(lo, hi))
+    twice = [row for row, count in counts.items() if count > 1]
     assert not twice, f"{where}has rows twice: {twice}"
     over = [row for row, tries in work.window.tries.items() if tries > work.spec.retries]
     assert not over, f"{where}rows were tried too often: {over}"
-    return ranges(sorted(left))
+    return ranges(sorted(counts))
 
 
 def _validate_room(queue: EngineQueue, instance: Instance, where: str) -> None:

@@ -51,14 +51,14 @@ class QueueView:
         return self._now
 
     def _seen(self, i: int, now: float) -> InstanceView:
-        here, (calls, tokens, context) = self._instances[i], self._asking.for_instance(i)
+        instance, (calls, tokens, context) = self._instances[i], self._asking.for_instance(i)
         return InstanceView(
-            here.usable(now),
-            here.entries,
-            here.weight,
-            here.context,
+            instance.usable(now),
+            instance.entries,
+            instance.weight,
+            instance.context,
             tokens,
-            here.free,
+            instance.free,
             calls,
             context,
             self._prefixes.size(i) if self._prefixes is not None else 0,

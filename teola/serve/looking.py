@@ -21,7 +21,7 @@ from teola.passes import Optimised, PassSequence
 from teola.passes.origins import origins
 from teola.policies.work import Work
 from teola.profile import Profile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.parts import parts_json
 from teola.runtime.observe.placements import FoundTokens, Hits, placements
 from teola.runtime.observe.shares import shares, shares_json

@@ -10,9 +10,9 @@ from typing import Any, Self
 from teola.engine import Engine, QueryContext
 from teola.policies.asker import Asker
 from teola.profile import EngineProfile
-from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import Query
 from teola.runtime.live.live import ON_ITS_OWN, Live
 from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import Ending, Watcher

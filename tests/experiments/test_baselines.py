@@ -16,7 +16,7 @@ from experiments.common.testbed import testbed
 from experiments.common.workloads import APPS, example
 from teola.graph import Op
 from teola.profile import Cost, EngineProfile, Profile, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Span
 from teola.runtime.sim import SimulatedQuery
 

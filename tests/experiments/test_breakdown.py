@@ -18,8 +18,8 @@ from experiments.common.workloads import APPS, example
 from teola.engine import QueryContext, Request
 from teola.graph import Graph, Op, Primitive, Ref, ToolParams
 from teola.graph.ops import EmbeddingParams
-from teola.runtime.driver import Query
 from teola.runtime.hosts import ray_actor
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim import SimulatedQuery
 from teola.schedule.plan import Plan

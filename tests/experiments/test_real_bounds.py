@@ -16,7 +16,7 @@ from experiments.real_engines.bounds import Bounds, bounds
 from teola.engine import Usage
 from teola.graph import Ref
 from teola.graph.ops import GROUP_HEADS
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim.sim import SimulatedQuery
 from tests.schedule.plans import call, plan

@@ -15,7 +15,7 @@ from typing import Final
 
 from teola import Agent, App, Each, Generate, Loop, component
 from teola.profile import Profile, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from teola.passes import PIPELINE, optimise
 from teola.profile import paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.events import AbortRequest, Dispatch, Finish

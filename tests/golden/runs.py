@@ -23,7 +23,7 @@ from teola.graph import Op
 from teola.learning import Learner
 from teola.learning.at_work import AtWork
 from teola.profile import default, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.live.live import Live
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery

@@ -28,7 +28,7 @@ from teola.graph import (
     SearchParams,
 )
 from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens

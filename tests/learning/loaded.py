@@ -10,7 +10,7 @@ from typing import Any
 
 from teola.learning import Learner
 from teola.profile import EngineProfile, Profile, StepTime, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.sim.outcome import Delivery, Planned

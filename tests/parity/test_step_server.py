@@ -27,7 +27,7 @@ from teola.kv import Access, BlockCache, Excerpt, Policy, excerpt_keys, make_pol
 from teola.kv.policies.lru import Lru
 from teola.policies.work import Slice
 from teola.profile import EngineProfile, Profile, StepTime
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim import Sim
 from teola.runtime.sim.llm import Stepper

@@ -10,7 +10,7 @@ import pytest
 from teola import Condition, Generate
 from teola.passes import optimise
 from teola.profile import paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens

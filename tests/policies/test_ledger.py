@@ -28,7 +28,7 @@ DEAR = Price(prompt=2.0, answer=10.0, cached=0.5)
 @catches(
     "money-not-counted",
     "an answer is not lowered to what it may cost",
-    edited(BudgetAccount.answer, "found = min(found, money * 1_000_000 / price.answer)", "pass"),
+    edited(BudgetAccount.answer, "tokens = min(tokens, money * 1_000_000 / price.answer)", "pass"),
 )
 @catches(
     "settled-twice",

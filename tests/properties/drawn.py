@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from teola.graph import ConditionParams, DecodeParams
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens
 from teola.testing.templates import RandomTemplate, grow

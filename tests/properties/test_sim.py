@@ -15,7 +15,7 @@ from teola.graph import Op
 from teola.passes import PIPELINE, optimise
 from teola.policies.batching import BATCHING
 from teola.profile import paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.runtime.values import Tokens
 from teola.schedule.events import State

@@ -55,8 +55,8 @@ def test_a_short_prompt_tells_what_a_template_adds_and_no_more() -> None:
     "a call that is mostly prompt may cost more than it reserved",
     edited(
         Paying.dearest,
-        "Price(max(found.prompt, prompt), max(found.answer, price.answer))",
-        "max(found, price, key=lambda one: one.answer)",
+        "Price(max(dearest.prompt, prompt), max(dearest.answer, price.answer))",
+        "max(dearest, price, key=lambda one: one.answer)",
     ),
 )
 def test_prices_that_cross_are_reserved_by_the_worst_of_each() -> None:

@@ -65,7 +65,7 @@ def test_an_instance_that_dies_costs_its_rows_and_no_others(routing: str) -> Non
     assert (end.state, end.asked, end.failed) == (State.OK, WINDOW + 100, 0)
     assert end.tries - end.asked <= 2 * 16
     assert bed.core.queues["llm"].idle
-    assert bed.core.queues["llm"].again.budgeted == 0
+    assert bed.core.queues["llm"].retry_budget.budgeted == 0
 
 
 def test_rows_end_with_their_deadline_or_when_they_are_cancelled() -> None:

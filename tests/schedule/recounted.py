@@ -126,7 +126,7 @@ class Life:
 
     def submit(self, home: int | None = None) -> None:
         total, keys = self.prompt()
-        run = f"q{self.queue.again.requests}"
+        run = f"q{self.queue.retry_budget.requests}"
         if home is None:
             home = self.draw.choice([-1, -1, -1, 0, 1, 2, 3])
         one = Call(run, total, keys)

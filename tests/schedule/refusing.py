@@ -13,7 +13,7 @@ from teola.errors import EngineAway, EngineBusy
 from teola.graph import Op
 from teola.learning import Learner
 from teola.policies.work import UNKNOWN
-from teola.runtime.driver import queue_of
+from teola.runtime.queue_setup import queue_of
 from teola.schedule.events import (
     AbortRequest,
     CallEnded,

@@ -77,7 +77,7 @@ def reads(run: GraphRun, id: str, *sent: str) -> tuple[NextRead, ...]:
 @catches(
     "from-its-beginning",
     "the time until a call is read again is counted from its beginning",
-    edited(module._seconds, "one.latest_s + one.takes_s", "one.latest_s"),
+    edited(module._seconds, "estimate.latest_s + estimate.takes_s", "estimate.latest_s"),
 )
 def test_the_next_reader_comes_when_what_is_between_has_run() -> None:
     made = twice()
@@ -101,7 +101,7 @@ def test_where_times_are_not_known_only_the_reader_is() -> None:
 @catches(
     "ends-with-literals",
     "what every query begins with is taken to be read by nobody again",
-    edited(next_reads, "beginning.common > (found", "None and (found"),
+    edited(next_reads, "beginning.common > (reads", "None and (found"),
 )
 def test_what_other_queries_say_too_is_not_known_to_be_read_by_nobody() -> None:
     run = run_of(twice())

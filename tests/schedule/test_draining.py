@@ -12,7 +12,7 @@ from teola.schedule.events import (
     Retried,
     Tell,
 )
-from teola.schedule.requeue import Requeue
+from teola.schedule.placing import Placing
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.ends import AGAIN, done, failed, hear
@@ -22,7 +22,7 @@ from tests.schedule.test_engine_queue import batch_queue, call, llm_queue, sent
 @catches(
     "moving-costs-a-try",
     "moving off a dead instance uses up retries",
-    edited(Requeue._elsewhere, "excused=old.excused + 1", "excused=old.excused"),
+    edited(Placing._elsewhere, "excused=old.excused + 1", "excused=old.excused"),
 )
 def test_moving_off_a_dead_instance_leaves_all_tries_for_failures() -> None:
     """It never ran there, so nothing of its own went wrong."""
@@ -42,7 +42,7 @@ def test_moving_off_a_dead_instance_leaves_all_tries_for_failures() -> None:
 @catches(
     "drained-at-once",
     "draining takes away what an instance has",
-    edited(EngineQueue.draining, "self.again.unbind(event.instance, now)", "self.works.clear()"),
+    edited(EngineQueue.draining, "self.placing.unbind(event.instance, now)", "self.works.clear()"),
 )
 @catches(
     "drained-and-fed",
@@ -52,7 +52,7 @@ def test_moving_off_a_dead_instance_leaves_all_tries_for_failures() -> None:
 @catches(
     "drained-and-waited-for",
     "what is bound to an instance that is drained waits for it",
-    edited(EngineQueue.draining, "self.again.unbind(event.instance, now)", "pass"),
+    edited(EngineQueue.draining, "self.placing.unbind(event.instance, now)", "pass"),
 )
 def test_a_draining_instance_ends_what_it_has_and_gets_nothing_more() -> None:
     queue = llm_queue(instances=2)

@@ -28,7 +28,7 @@ from teola.schedule.events import (
     SetTimer,
     Tell,
 )
-from teola.schedule.requeue import RETRY_FLOOR, Requeue
+from teola.schedule.retry_budget import RETRY_FLOOR, RetryBudget
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.ends import AGAIN, done, failed, hear
@@ -256,8 +256,8 @@ def test_work_of_a_lost_instance_goes_to_another() -> None:
 @catches(
     "deaths-in-the-budget",
     "what died with an instance counts as retries",
-    edited(Requeue.retry, "not cause.lost", "True"),
-    edited(Requeue.may_retry, "cause.lost or ", ""),
+    edited(RetryBudget.count, "not cause.lost", "True"),
+    edited(RetryBudget.may_retry, "cause.lost or ", ""),
 )
 def test_deaths_leave_the_budget_to_failures() -> None:
     """Each primitive has its own number of tries, whatever happens to others."""
@@ -272,7 +272,7 @@ def test_deaths_leave_the_budget_to_failures() -> None:
     queue.submit(work(99, retries=1), 0.0)
     (dispatch,) = sent(queue)
     assert isinstance(hear(queue, failed(dispatch), 1.0)[0], Retried)
-    assert (queue.retries, queue.again.budgeted) == (RETRY_FLOOR + 6, 1)
+    assert (queue.retries, queue.retry_budget.budgeted) == (RETRY_FLOOR + 6, 1)
     sent(queue)
     assert isinstance(queue.down(InstanceDown("e", 0), 1.0)[0], Tell), "its only retry is used up"
 

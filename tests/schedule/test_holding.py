@@ -23,7 +23,6 @@ from teola.schedule.events import (
     Tell,
 )
 from teola.schedule.placing import Placing
-from teola.schedule.requeue import Requeue
 from teola.schedule.waiting_line import WaitingLine
 from tests.planted import catches, edited
 from tests.schedule.test_placing import LOST, call, queue_of, sent
@@ -86,7 +85,7 @@ def test_what_is_held_is_not_sent_though_there_is_room() -> None:
 @catches(
     "nobody-is-freed",
     "what its policy lets go is not asked about",
-    edited(Requeue._free, "self._placing.free(now)", "()"),
+    edited(Placing._free_held, "self._no_longer_held(now)", "()"),
 )
 def test_what_is_let_go_is_sent_in_the_policys_order() -> None:
     queue, gate = holding("a", "b", "c", instances=1)
@@ -106,8 +105,8 @@ def test_what_is_asked_about_may_be_held_again() -> None:
 @catches(
     "held-for-ever",
     "what is held is not asked about after its time",
-    edited(Requeue._free, "takewhile(", "takewhile(lambda _: False, ()) or ("),
-    edited(Requeue.wake, "due = next", "due = MOST_HELD_S + next"),
+    edited(Placing._free_held, "takewhile(", "takewhile(lambda _: False, ()) or ("),
+    edited(Placing.round_at, "due = next", "due = MOST_HELD_S + next"),
 )
 def test_nothing_is_held_for_more_than_its_time() -> None:
     queue, _ = holding("a")
@@ -120,7 +119,7 @@ def test_nothing_is_held_for_more_than_its_time() -> None:
 @catches(
     "no-wake",
     "nobody asks when the policy wants to be asked",
-    edited(Requeue.wake, "(due, asked, wanted)", "(due, asked)"),
+    edited(Placing.round_at, "(due, declined_until, wanted)", "(due, declined_until)"),
 )
 def test_the_policy_is_asked_when_it_wants_to_be() -> None:
     queue, gate = holding("a")

@@ -37,8 +37,7 @@ from teola.schedule.events import (
     Tell,
 )
 from teola.schedule.instances import Limits
-from teola.schedule.placing import Placing
-from teola.schedule.requeue import FEW, Requeue
+from teola.schedule.placing import FEW, Placing
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.recording import work
@@ -150,7 +149,7 @@ def test_what_waited_for_an_instance_is_placed_anew_without_a_try(how: str) -> N
 @catches(
     "up-changes-nothing",
     "what was bound stays where it is when another instance comes up",
-    edited(EngineQueue.up, "self.again.rebind(now)", "pass"),
+    edited(EngineQueue.up, "self.placing.rebind(now)", "pass"),
 )
 def test_what_waits_may_move_to_an_instance_that_came_up() -> None:
     routing = ByName(a=0, **{f"b{k}": 0 for k in range(FEW + 1)})
@@ -169,7 +168,7 @@ def test_what_waits_may_move_to_an_instance_that_came_up() -> None:
 @catches(
     "idle-changes-nothing",
     "an instance that has nothing to do gets nothing of what waits for another",
-    edited(Requeue.rebind, "at != before", "False"),
+    edited(Placing.rebind, "at != before", "False"),
 )
 def test_what_waits_may_move_to_an_instance_that_is_idle() -> None:
     routing = ByName(a=0, b=0, c=0)
@@ -316,7 +315,7 @@ class ByNameAndKeys(ByName):
 @catches(
     "found-counts",
     "what an instance finds counts as if it had to be computed",
-    edited(Placing.bind, "if work.row_tokens else found", ""),
+    edited(Placing.bind, "if work.row_tokens else hit_tokens", ""),
 )
 def test_what_an_instance_finds_takes_none_of_its_room() -> None:
     """100 tokens of room: 36 and 20 of 64 that are to be computed, then 36 more."""

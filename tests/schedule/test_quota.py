@@ -253,7 +253,7 @@ def test_twelve_calls_at_a_server_that_takes_three_are_all_answered() -> None:
     assert not world.failed
     assert len(world.waits) == 9
     assert all(wait.until == pytest.approx(1.01) for wait in world.waits)
-    assert world.queue.again.budgeted == 0
+    assert world.queue.retry_budget.budgeted == 0
     assert world.queue.idle
 
 
@@ -357,7 +357,7 @@ def test_a_call_that_gives_no_token_in_time_goes_elsewhere() -> None:
     world.run(until=UNKNOWN_S + 5)
     assert [i for _, i in world.ok] == [1] * 4
     assert world.aborted == [(UNKNOWN_S, 0)] * 2
-    assert world.queue.again.budgeted == 1, "the second one is lost with its server"
+    assert world.queue.retry_budget.budgeted == 1, "the second one is lost with its server"
 
 
 def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:

@@ -285,7 +285,7 @@ def test_a_server_is_left_alone_as_it_was_refused(seed: int) -> None:
 @catches(
     "kept-one-more",
     "who keeps three calls is sent four",
-    edited(Quota._narrow, "kept = self._sent - self._refused", "kept = self._sent"),
+    edited(Quota._narrow, "taken = self._sent - self._refused", "taken = self._sent"),
 )
 @catches(
     "raised-at-once",

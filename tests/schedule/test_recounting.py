@@ -8,7 +8,7 @@ from teola.policies.routing import make
 from teola.schedule.asking import Asking
 from teola.schedule.coming import Coming
 from teola.schedule.instances import Instance, Instances
-from teola.schedule.requeue import Requeue
+from teola.schedule.placing import Placing
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.schedule.recounted import LIMITS, Life
@@ -70,7 +70,7 @@ def test_a_queue_knows_what_its_instances_have(routing: str, seed: int) -> None:
 @catches(
     "placed-anew-counted-as-before",
     "what is placed anew counts as if it found what it found at first",
-    edited(Requeue.rebind, "elif finds != found", "elif False"),
+    edited(Placing.rebind, "elif finds != counted_hits", "elif False"),
 )
 @catches(
     "coming-for-ever",

@@ -121,12 +121,14 @@ def spans(dispatches: Sequence[Dispatch]) -> list[tuple[int, int]]:
 @catches(
     "whole-slice",
     "of an instance that is gone, rows go again that had come back",
-    edited(RowSlices.lost, "sorted(one.out)", "list(range(one.lo, one.hi))"),
+    edited(RowSlices.lost, "sorted(row_slice.out)", "list(range(row_slice.lo, row_slice.hi))"),
 )
 @catches(
     "slice-forgotten",
     "what comes from an instance that is gone is believed",
-    edited(RowSlices._close, "del self._slices[one.batch, *one.key, one.lo], ", "del "),
+    edited(
+        RowSlices._close, "del self._slices[row_slice.batch, *row_slice.key, row_slice.lo]", "pass"
+    ),
 )
 def test_exactly_the_rows_that_were_out_go_again() -> None:
     bed = Bed()
@@ -144,7 +146,7 @@ def test_exactly_the_rows_that_were_out_go_again() -> None:
     bed.tell(ended(last, 19), 5.0)
     over = [row for one in bed.over(RowsOver) for row in one.given]
     assert sorted(over) == list(range(20))
-    assert bed.queue.again.budgeted == 0
+    assert bed.queue.retry_budget.budgeted == 0
 
 
 @catches(
@@ -245,7 +247,7 @@ def test_an_eighth_of_the_places_is_left_to_calls_while_they_come() -> None:
 @catches(
     "part-hangs",
     "rows that stream are stopped because others of their slice are silent",
-    edited(RowSlices.late, "one.prefilling == len(one.out)", "one.prefilling"),
+    edited(RowSlices.late, "row_slice.prefilling == len(row_slice.out)", "row_slice.prefilling"),
 )
 def test_rows_that_give_no_token_go_elsewhere_once_the_others_are_back() -> None:
     bed = Bed()
@@ -264,7 +266,7 @@ def test_rows_that_give_no_token_go_elsewhere_once_the_others_are_back() -> None
 @catches(
     "rows-unheard",
     "nobody learns from rows how long a first token takes",
-    edited(RowSlices._began, "not one.prefilling", "False"),
+    edited(RowSlices._began, "not row_slice.prefilling", "False"),
 )
 @catches(
     "rows-budgeted",
@@ -275,7 +277,7 @@ def test_rows_that_hang_move_soon_once_others_have_begun() -> None:
     bed = Bed()
     bed.queue.rows.overdue = Overdue()
     hung, going = bed.rows(48)
-    bed.queue.again.budgeted = 1000
+    bed.queue.retry_budget.budgeted = 1000
     limit = bed.queue.instances.limit(0, "llm")
     limit.probing = 1  # it was late before
     for now in (1.0, 2.0, 3.0):

@@ -11,7 +11,7 @@ from teola.learning import Learner
 from teola.policies.work import Estimate
 from teola.schedule.events import Dispatch
 from teola.schedule.instances import LOOKS_S, Instances
-from teola.schedule.requeue import LOOKS_ANYWAY_S, Requeue
+from teola.schedule.placing import LOOKS_ANYWAY_S, Placing
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.refusing import Refusing, Server
@@ -93,7 +93,7 @@ def test_one_that_recovers_is_found_out() -> None:
 @catches(
     "promised-never-look",
     "no call of a query that has an objective looks whether a slow instance has recovered",
-    edited("teola.schedule.requeue:_spare_s", "return work.asker", "return -inf * work.asker"),
+    edited("teola.schedule.placing:_spare_s", "return work.asker", "return -inf * work.asker"),
 )
 def test_what_has_an_objective_looks_too_if_it_keeps_it() -> None:
     recovers("least_loaded", objective_s=20.0)
@@ -130,7 +130,7 @@ def test_nobody_looks_at_one_that_is_closed() -> None:
 @catches(
     "looks-urgently",
     "the oldest work is sent to see whether an instance is slow",
-    edited(Requeue._look, "old = max(able,", "old = next(able, None) if True else max(able,"),
+    edited(Placing._look, "old = max(able,", "old = next(able, None) if True else max(able,"),
 )
 def test_of_those_that_come_together_the_one_looks_that_can_wait_longest() -> None:
     world = loop(2, Server(call_s=0.4), Server(call_s=4.0))

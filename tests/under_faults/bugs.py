@@ -19,14 +19,14 @@ from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
 from teola.runtime.store import Store
 from teola.runtime.values import joined
-from teola.schedule import graph_run, requeue
+from teola.schedule import graph_run, retry_budget
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Failed, InstanceUp, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Instances
 from teola.schedule.placing import Placing
-from teola.schedule.requeue import Requeue
+from teola.schedule.retry_budget import RetryBudget
 from tests.planted import Bug, edited
 
 
@@ -34,33 +34,33 @@ def _effects_repeated(patch: pytest.MonkeyPatch) -> None:
     def may_retry(self: Any, work: Any, cause: Any) -> bool:
         return bool(cause.retryable and not work.streamed and work.tries < 2)
 
-    patch.setattr(Requeue, "may_retry", may_retry)
+    patch.setattr(RetryBudget, "may_retry", may_retry)
 
 
 def _stream_again(patch: pytest.MonkeyPatch) -> None:
     def may_retry(self: Any, work: Any, cause: Any) -> bool:
         return bool(cause.retryable and work.tries < work.spec.retries)
 
-    patch.setattr(Requeue, "may_retry", may_retry)
+    patch.setattr(RetryBudget, "may_retry", may_retry)
 
 
 def _no_retries(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(requeue, "RETRY_FLOOR", 0)
+    patch.setattr(retry_budget, "RETRY_FLOOR", 0)
 
 
 def _rest_forgotten(patch: pytest.MonkeyPatch) -> None:
-    retry = Requeue.retry
+    retry = Placing.retry
 
     def forgetting(self: Any, work: Any, *how: Any) -> None:
         self._line.remove(work, how[-1])
         work.spans = []
         retry(self, work, *how)
 
-    patch.setattr(Requeue, "retry", forgetting)
+    patch.setattr(Placing, "retry", forgetting)
 
 
 def _not_unbound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Requeue, "unbind", lambda self, i, now: None)
+    patch.setattr(Placing, "unbind", lambda self, i, now: None)
 
 
 def _bound_to_the_dead(patch: pytest.MonkeyPatch) -> None:
@@ -288,12 +288,12 @@ BUGS: Final = {
         "what a server refused is not queued again",
         edited(
             EngineQueue._refused,
-            'self.again.back(work, lo, hi, i, now, away=why.kind == "away")',
+            'self.placing.put_back(work, lo, hi, i, now, away=why.kind == "away")',
             "pass",
         ),
     ),
     "never-asked-again": Bug(
         "what the routing policy holds is asked about only when something happens",
-        edited(Requeue.wake, "self._placing.wake_at(now)", "None"),
+        edited(Placing.round_at, "self._frees_at(now)", "None"),
     ),
 }

@@ -26,11 +26,11 @@ from teola.policies.routing.graph_aware import GraphAware
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
 from teola.query.spec import program_of
-from teola.runtime.driver import Query
 from teola.runtime.engines import EngineConfig, queue_for
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.server import Recipe
 from teola.runtime.hosts.supervisor import Supervisor
+from teola.runtime.in_flight import Query
 from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.nesting import Terms
@@ -320,7 +320,8 @@ class World:
 
         def noting(out: Any, work: Work, *more: Any) -> None:
             cause: Cause = more[-2]
-            budget = cause.lost or queue.again.budgeted < max(10, 0.1 * queue.again.requests)
+            counted = queue.retry_budget
+            budget = cause.lost or counted.budgeted < max(10, 0.1 * counted.requests)
             equals = queue.followers.of(work)
             failed(out, work, *more)
             cause.error.__traceback__ = None  # its frames would hold sequences

@@ -93,7 +93,7 @@ together, a quarter of the time that queries have by default."""
 UNKNOWN_S: Final = 1.0
 """For which a work counts of which no time is known."""
 AHEAD_S: Final = 1e6
-"""By so much a work in a hurry is more urgent in the engine's own queue."""
+"""So much more urgent is a work in a hurry in the engine's own queue."""
 QUIET: Final = 40.0
 """Times what a batch costs: so long after urgent work of other queries, more is to be expected."""
 SOON_S: Final = 1e-6
@@ -112,10 +112,10 @@ class CriticalPath:
         self._coming: list[tuple[float, int, int, Work]] = []
         """Works with a deadline, by their latest start."""
         self._hurried: dict[Op | None, dict[int, Heap]] = {}
-        """Those whose latest start has come, by their deadlines. They stand in `waiting`, too."""
+        """Works whose latest start has come, by their deadlines. They stand in `waiting`, too."""
         self._spare_s = 0.0
         self._chosen: dict[int, Work] = {}
-        """Of the last batch, those that went first because they were in a hurry."""
+        """Works of the last batch that went first because they were in a hurry."""
         self._runs: Counter[str] = Counter()
         """How many works of each query are queued."""
         self._asked = self._wake = -inf
@@ -123,7 +123,7 @@ class CriticalPath:
         self._last: tuple[int, Work] | None = None
         self._newest: Work | None = None
         self._pressed: dict[int, tuple[str, float, float]] = {}
-        """By instance: whose prefill without slack went there last, when, and when one of another
+        """Instance -> whose prefill without slack went there last, when, and when one of another
         query did."""
 
     def tune(self, patience: float) -> None:
@@ -191,7 +191,7 @@ class CriticalPath:
         return []
 
     def priority(self, work: Work, now: float) -> int:
-        """By what `choose` orders queries by, in ms."""
+        """A query's place in the order of `choose`, in ms."""
         due = work.deadline - AHEAD_S if work.seq in self._chosen else _due(work)
         return -round(1000 * due)
 
@@ -295,7 +295,7 @@ class CriticalPath:
     # --- works in a hurry -------------------------------------------------------------------
 
     def _hurry(self, now: float) -> None:
-        """Those whose latest start has come are in a hurry from now on."""
+        """Hurry works whose latest start has come."""
         coming = self._coming
         while coming and coming[0][0] <= now:
             work = heappop(coming)[-1]

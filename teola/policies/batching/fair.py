@@ -81,12 +81,12 @@ class Fair:
                     f"batching policy 'fair': the weight of {name!r} must be a number above 0, "
                     f"got {weight!r}"
                 )
-        made = inner()  # what is wrong with its name or options is told now
-        self._eager, self._priority = is_eager(made), priorities(made)
+        example = inner()  # what is wrong with its name or options is told now
+        self._eager, self._priority = is_eager(example), priorities(example)
         self._make, self._name, self._weights = inner, BY[by], dict(weights)
         self._defers = by == "both"
         """Whether a tenant's rows and calls are in flows of their own."""
-        self.wants_keys = by_keys(made)
+        self.wants_keys = by_keys(example)
         self._view: EngineView | None = None
         self._begin_anew()
 
@@ -219,15 +219,15 @@ class Fair:
 
     def _settle(self) -> None:
         """Charge what was dispatched of the last batch that was offered."""
-        given: dict[Flow, int] = {}
+        items_by_flow: dict[Flow, int] = {}
         for flow, work, before in self._offered:
-            given[flow] = given.get(flow, 0) + work.weighs(before - work.remaining)
+            items_by_flow[flow] = items_by_flow.get(flow, 0) + work.weighs(before - work.remaining)
         self._offered = []
-        served = [flow for flow, items in given.items() if items]
+        served = [flow for flow, items in items_by_flow.items() if items]
         if served:
             self._clock = max(self._clock, served[0].tag)
         for flow in served:
-            flow.tag += given[flow] / flow.weight
+            flow.tag += items_by_flow[flow] / flow.weight
             if flow.live:
                 self._enter(flow)
         self._forget()

@@ -78,10 +78,10 @@ class PrefixGroups:
                 del waiting[group]
                 credit[group] = 0
             before = len(taker.slices)
-            more = taker.take(work)
+            has_room = taker.take(work)
             if len(taker.slices) > before:
                 self._offered.append((work, credit.copy()))
-                if not more:
+                if not has_room:
                     break
         return taker.slices
 
@@ -89,7 +89,7 @@ class PrefixGroups:
         return None
 
     def group(self, work: Work, found: int) -> int:
-        """Of a work of which so many tokens are kept."""
+        """The group of a work of which so many tokens are kept."""
         return min(self.groups - 1, found * self.groups // work.tokens) if work.tokens > 0 else 0
 
     def _found(self, work: Work, i: int) -> int:
@@ -102,7 +102,7 @@ class PrefixGroups:
 
 
 def next_group(waiting: dict[int, list[Work]], credit: list[int]) -> int:
-    """Whose turn it is, by smooth weighted round robin; it pays for it."""
+    """The group whose turn it is, by smooth weighted round robin; it pays for it."""
     for group in waiting:
         credit[group] += group + 1
     turn = max(waiting, key=lambda group: (credit[group], group))

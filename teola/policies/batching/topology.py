@@ -52,21 +52,23 @@ class Topology:
             return self._only(taker)
         seen: list[DepthEntry] = []
         aside: dict[str, list[DepthEntry]] = {}
-        more = True
-        while more and self._arrivals:
+        has_room = True
+        while has_room and self._arrivals:
             entry = heappop(self._arrivals)
             work = entry[-1]
             if not work.queued:
                 continue
             seen.append(entry)
             if work.run not in aside:
-                more = self._take(self._buckets[work.run], aside.setdefault(work.run, []), taker)
-        left = list(aside)
-        while more and left:
-            left = [run for run in left if self._buckets[run]]
-            for run in left:
+                has_room = self._take(
+                    self._buckets[work.run], aside.setdefault(work.run, []), taker
+                )
+        runs = list(aside)
+        while has_room and runs:
+            runs = [run for run in runs if self._buckets[run]]
+            for run in runs:
                 if not self._take(self._buckets[run], aside[run], taker):
-                    more = False
+                    has_room = False
                     break
         for entry in seen:
             heappush(self._arrivals, entry)

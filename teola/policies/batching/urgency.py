@@ -75,7 +75,8 @@ class Urgency(Ordered):
         return -round(where * CLASS_MS + 1000 * behind)
 
     def _seconds(self, work: Work) -> tuple[float, float, float]:
-        """Of a work: the mean over instances, where it is bound, and the least (0: not known)."""
+        """Seconds of a work: the mean over instances, where it is bound, and the least (0: not
+        known)."""
         kinds = self._kinds
         if work.spec.lane is not None or kinds is None:
             takes_s = work.spec.estimate.takes_s

@@ -61,7 +61,7 @@ class Loads:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """By number."""
+        """The instances by number."""
         return tuple(self._by_number)
 
     def after(self, instance: int) -> Iterator[Load]:
@@ -188,7 +188,7 @@ class InstanceView(NamedTuple):
 
     @property
     def calls(self) -> int:
-        """That run there or wait for it."""
+        """Calls that run on the instance or are queued for it."""
         return self.running + self.waiting
 
 
@@ -292,8 +292,8 @@ class RoutingPolicy:
         return Reason(Because.HELD if at == HELD else Because.POLICY)
 
     def free(self, now: float) -> Iterable[Work]:
-        """Of what it holds, what to ask `place` about again, in this order. Asked in every round
-        while something is held; it has to be quick when nothing has changed."""
+        """The held works that `place` is to be asked about again, in this order. Asked in every
+        round while something is held; it has to be quick when nothing has changed."""
         return ()
 
     def wake_at(self, now: float) -> float | None:

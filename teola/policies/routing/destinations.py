@@ -34,7 +34,7 @@ class Destination(NamedTuple):
 
     @property
     def calls(self) -> int:
-        """That run there or wait for it."""
+        """Calls that run on the instance or are queued for it."""
         return self.seen.calls
 
 

@@ -240,13 +240,13 @@ class GraphAware(RoutingPolicy):
         seen, name = offers.seen[i], work.asker.program
         gain, pushed, look_at = 0.0, 0.0, inf
         for program in [*programs.away[i].values()]:
-            kept, away = programs.kept(program), program.away
+            kept_tokens, away = programs.kept(program), program.away
             excess = self._excess(work, i) - pushed
             if excess <= 0 or away is None:
                 break
-            if program.name == name or not kept:
+            if program.name == name or not kept_tokens:
                 continue
-            out = min(float(kept), excess)
+            out = min(float(kept_tokens), excess)
             pushed += out
             age_s = now - away.since
             rate = returns.rate(away.kind, age_s, now)

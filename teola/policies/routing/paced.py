@@ -219,7 +219,7 @@ class Paced(Ordered, RoutingPolicy):
     ) -> int:
         """The first instance of a kind whose KV memory has room for a work."""
         aside: list[tuple[float, int]] = []
-        found = NOWHERE
+        instance = NOWHERE
         while heap:
             score, i = heap[0]
             seen = instances[i]
@@ -227,13 +227,13 @@ class Paced(Ordered, RoutingPolicy):
             if self._score[i] != score:
                 heappop(heap)
             elif roomy and i in loads and i != work.avoid:
-                found = i
+                instance = i
                 break
             else:
                 aside.append(heappop(heap))
         for entry in aside:
             heappush(heap, entry)
-        return found
+        return instance
 
     def _ends_s(self, i: int, seen: InstanceView, work: Work, answer: float) -> float:
         kind = self._kinds.of[i]  # type: ignore[union-attr]

@@ -266,7 +266,7 @@ class RadixTree:
         for node, count in lost.items():
             if node.below.get(i) == 0:
                 node.below[i] = count
-        for node in (*taken, *(one for one in path if _free(one, i))):
+        for node in (*taken, *(above for above in path if _free(above, i))):
             self._offer(node, i)
         return cost
 

@@ -64,7 +64,7 @@ async def run_call(
     """
     output = CallOutput(members, listener.deliver, listener.item)
     usage = Usage()
-    started = told = False
+    started = end_reported = False
     written = 0
     working_for.set((call.context.query_id,))
     for params in output.params:
@@ -94,7 +94,7 @@ async def run_call(
                 if delta.finish_reason in ("length", "refusal"):
                     output.cut = delta.finish_reason == "length"
                     listener.ends(delta.finish_reason)
-                    told = True
+                    end_reported = True
                 if output.complete and not text_wanted:
                     break
     finally:
@@ -102,7 +102,7 @@ async def run_call(
     if not started:
         raise OutputError("the engine ended the stream before its first token", retryable=True)
     await output.check_values()
-    if text_wanted and not told and output.blank:
+    if text_wanted and not end_reported and output.blank:
         if listener.again:
             raise OutputError("the answer is empty", retryable=True)
         listener.ends("empty")
@@ -168,7 +168,7 @@ class CallOutput:
         self.delivered = len(self.members)
 
     def _last_items(self, parser: ListParser) -> Sequence[Any]:
-        """Those that the end of the text completes. Raises OutputError."""
+        """The items that the end of the text completes. Raises OutputError."""
         try:
             return parser.close()
         except OutputError as error:
@@ -201,18 +201,18 @@ class CallOutput:
 
     def _outputs(self, k: int) -> Mapping[str, Any]:
         params = self.params[k]
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         for port in self.members[k].outputs:
             if port == "items":
-                one = params.item
-                found[port] = self.items if one is None else self.items[one : one + 1]
+                item = params.item
+                outputs[port] = self.items if item is None else self.items[item : item + 1]
             elif port == "text":
-                found[port] = "".join(self.text).strip()
+                outputs[port] = "".join(self.text).strip()
             elif port == "value":
-                found[port] = self.values[k] if k in self.values else self._value(params)
+                outputs[port] = self.values[k] if k in self.values else self._value(params)
             else:
-                found[port] = True
-        return found
+                outputs[port] = True
+        return outputs
 
     def _value(self, params: DecodeParams) -> Any:
         """The text as the JSON value that it is to be. Raises Misfit, InputError."""

@@ -42,8 +42,8 @@ class Child:
 
     async def _answer(self, id: int, method: str, arguments: tuple[Any, ...]) -> None:
         try:
-            found = getattr(self._server, method)(*arguments)
-            self._send(id, "value", await found if asyncio.iscoroutine(found) else found)
+            value = getattr(self._server, method)(*arguments)
+            self._send(id, "value", await value if asyncio.iscoroutine(value) else value)
         except asyncio.CancelledError:
             pass
         except Exception as error:  # noqa: BLE001 - the process's edge: told to the other side

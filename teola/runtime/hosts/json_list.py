@@ -63,7 +63,7 @@ class _JsonList:
                 continue
             self._held = [] if midline and character == "[" else None
             try:
-                found = yield from (self._array() if character == "[" else self._object())
+                has_list = yield from (self._array() if character == "[" else self._object())
             except _NotJson as broken:
                 if self._emitted or broken.resume == END:
                     flaw = "does not end" if broken.resume == END else "breaks off"
@@ -72,9 +72,9 @@ class _JsonList:
                     ) from None
                 character = broken.resume or (yield)
             else:
-                if (found and self._held is None) or self._key is not None:
+                if (has_list and self._held is None) or self._key is not None:
                     return
-                citation = self._held if found else citation
+                citation = self._held if has_list else citation
                 character = yield
             midline = True
         if citation is None and self._key is not None:
@@ -101,10 +101,10 @@ class _JsonList:
 
     def _object(self) -> Generator[None, str, bool]:
         """The members, from behind "{" to "}"; whether one of them was a list."""
-        found = False
+        has_list = False
         character = yield from _after_space()
         if character == "}":
-            return found
+            return has_list
         while True:
             if character != '"':
                 raise _NotJson(character)
@@ -114,13 +114,13 @@ class _JsonList:
             character = yield from _after_space()
             if character != "[" or self._key not in (None, key):
                 _, character = yield from _value(character)
-            elif found:
+            elif has_list:
                 raise Malformed("expected one JSON list, the object holds several")
             else:
-                found, character = (yield from self._array()), ""
+                has_list, character = (yield from self._array()), ""
             character = yield from _after_space(character)
             if character == "}":
-                return found
+                return has_list
             if character != ",":
                 raise _NotJson(character)
             character = yield from _after_space()

@@ -56,24 +56,26 @@ class LocalHost:
         """Whether cancelling `execute` stops the work (a worker thread cannot be stopped)."""
         self.keeps = keeps(engine)
         """Whether large outputs may stay where the engine is, and inputs come from there."""
-        asked = near(engine)
-        self.tells_memory = isinstance(asked, TellsMemory)
+        plain_engine = near(engine)
+        self.tells_memory = isinstance(plain_engine, TellsMemory)
         """Whether it can be asked for its free KV memory."""
-        self.keys = cast("MakesKeys", engine) if isinstance(asked, MakesKeys) else None
+        self.keys = cast("MakesKeys", engine) if isinstance(plain_engine, MakesKeys) else None
         if by_text:
             self.keys = TextKeys()
         """Knows what a prompt is to its prefix cache; one that runs elsewhere is asked there."""
-        self.tells_prefixes = isinstance(asked, TellsPrefixes) and not by_text
+        self.tells_prefixes = isinstance(plain_engine, TellsPrefixes) and not by_text
         """Whether it tells what its prefix cache keeps."""
         self.looks_ahead = engine.spec.looks_ahead
         """Whether it wants to know when what calls leave there is read again."""
         llm = engine.spec.kind is EngineKind.LLM  # a store has a `release` too, of other things
         self._keeper = engine if llm and isinstance(engine, KeepsSequences) else None
-        self.vectors = asked if isinstance(asked, HasDimensions) else None
+        self.vectors = plain_engine if isinstance(plain_engine, HasDimensions) else None
         """Tells the dimensions of its vectors."""
-        self.tokenizer = asked if isinstance(asked, Tokenizes) and not by_text else None
+        self.tokenizer = (
+            plain_engine if isinstance(plain_engine, Tokenizes) and not by_text else None
+        )
         """Its tokenizer, if it has one at hand."""
-        self.named = asked if isinstance(asked, NamesModel) else None
+        self.named = plain_engine if isinstance(plain_engine, NamesModel) else None
         """Tells the name of its model."""
         self.execute: Callable[[Sequence[Request]], Awaitable[Sequence[EngineResult | Exception]]]
         self.execute = cast("Any", self._run) if asynchronous else self._execute_in_thread
@@ -81,7 +83,7 @@ class LocalHost:
         self.turns = Turns(engine.spec.concurrency)
         """Decides which tenant's document is read next, if it reads documents."""
         self.sentence: asyncio.Task[Any] | None = None
-        """Of an embedder: its vector of one sentence (embedder_identity.py), once needed."""
+        """An embedder's vector of one sentence (embedder_identity.py), once needed."""
         self._threads: LastingPool | None = None
 
     async def start(self) -> None:

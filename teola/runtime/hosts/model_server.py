@@ -189,21 +189,26 @@ class ModelServer:
 
     def _arguments(self, model: str, on_cpu: bool) -> list[str]:
         options = self.options
-        found = ["--model", model, "--served-model-name", options.served_name]
+        arguments = ["--model", model, "--served-model-name", options.served_name]
         slow = on_cpu and options.dtype == "auto" and not has_bfloat16()
-        found += ["--host", "127.0.0.1", "--port", str(self._port)]
-        found += ["--dtype", "float32" if slow else options.dtype]
-        found += ["--enable-prefix-caching", "--block-size", str(BLOCK_TOKENS)]
-        found += ["--scheduling-policy", "priority", "--enable-prompt-tokens-details"]
-        found += ["--max-num-batched-tokens", str(STEP_TOKENS), "--shutdown-timeout", str(DRAIN_S)]
+        arguments += ["--host", "127.0.0.1", "--port", str(self._port)]
+        arguments += ["--dtype", "float32" if slow else options.dtype]
+        arguments += ["--enable-prefix-caching", "--block-size", str(BLOCK_TOKENS)]
+        arguments += ["--scheduling-policy", "priority", "--enable-prompt-tokens-details"]
+        arguments += [
+            "--max-num-batched-tokens",
+            str(STEP_TOKENS),
+            "--shutdown-timeout",
+            str(DRAIN_S),
+        ]
         if on_cpu:
-            found += ["--enforce-eager"]
+            arguments += ["--enforce-eager"]
         if endpoint := options.kv_events or self.kv_events:
             events = {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": endpoint}
-            found += ["--kv-events-config", json.dumps(events)]
+            arguments += ["--kv-events-config", json.dumps(events)]
         if options.window:
-            found += ["--max-model-len", str(options.window)]
-        return [*found, *options.extra]
+            arguments += ["--max-model-len", str(options.window)]
+        return [*arguments, *options.extra]
 
     def _await_ready(self, told: Callable[[str, float], None] | None, limit_s: float) -> None:
         """Waits for its end, which would be a failure, and looks between whether it answers."""

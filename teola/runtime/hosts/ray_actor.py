@@ -63,7 +63,7 @@ class EngineActor:
     ) -> AsyncIterator[Any]:
         """Run a batch: first the results, with a SentItems for each large output, then those."""
         try:
-            found = await self._server.execute(
+            results = await self._server.execute(
                 [_with_objects(request, objects) for request in requests], sent
             )
         except Exception as error:  # noqa: BLE001 - the process's edge: told to the other side
@@ -71,8 +71,8 @@ class EngineActor:
             return
         large: list[Any] = []
         yield [
-            one if isinstance(one, Exception) else _without_large(one, request.keep, large)
-            for one, request in zip(found, requests, strict=True)
+            result if isinstance(result, Exception) else _without_large(result, request.keep, large)
+            for result, request in zip(results, requests, strict=True)
         ]
         for value in large:
             yield value
@@ -195,14 +195,17 @@ class RayEngine(RemoteEngine):
     async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         actor = self._alive()
         objects: list[Any] = []
-        sent = [_held(request, objects) for request in requests]
+        held = [_held(request, objects) for request in requests]
         with self._deaths(actor):
-            replies = actor.run.options(num_returns="streaming").remote(sent, now(), *objects)
-            found = await (await anext(replies))
-            if isinstance(found, Exception):
-                raise found
+            replies = actor.run.options(num_returns="streaming").remote(held, now(), *objects)
+            results = await (await anext(replies))
+            if isinstance(results, Exception):
+                raise results
             large = [ref async for ref in replies]
-        return [one if isinstance(one, Exception) else _listed(one, large) for one in found]
+        return [
+            result if isinstance(result, Exception) else _listed(result, large)
+            for result in results
+        ]
 
     async def stream(self, method: str, *arguments: Any) -> AsyncGenerator[Any]:
         actor, id, ended = self._alive(), next(self._ids), False
@@ -245,7 +248,7 @@ class RayEngine(RemoteEngine):
 
 
 def _held(request: Request, objects: list[Any]) -> Request:
-    """With every RemoteList replaced by what says which of `objects` it is made of."""
+    """The request with every RemoteList replaced by what says which of `objects` it is made of."""
     inputs: dict[str, Any] = {}
     for name, value in request.inputs.items():
         if type(value) is RemoteList:
@@ -274,9 +277,9 @@ def _check_feasible(where: str, wanted: Mapping[str, float]) -> None:
     nodes = [node["Resources"] for node in cast("Any", ray).nodes() if node["Alive"]]
     if any(all(node.get(k, 0) >= n for k, n in wanted.items()) for node in nodes):
         return
-    asked = ", ".join(f"{k} {n:g}" for k, n in wanted.items() if n)
+    listed = ", ".join(f"{k} {n:g}" for k, n in wanted.items() if n)
     raise EngineUnavailable(
-        f"{where}: no node of the Ray cluster has {asked}: add one, or ask for less",
+        f"{where}: no node of the Ray cluster has {listed}: add one, or ask for less",
         retryable=False,
     )
 

@@ -180,15 +180,15 @@ class RemoteEngine(ABC):
         return found
 
     def keys(self, call: Call, *, complete: bool = True) -> Keys:
-        """As the started engine makes them over there. While it is gone: as the near one does,
-        by which no cache will find anything. For worker threads, as in `MakesKeys`."""
+        """The keys that the started engine makes over there. While it is gone: those of the near
+        one, by which no cache will find anything. For worker threads, as in `MakesKeys`."""
         assert self._loop is not None, "start first"
         asking = self.ask("keys", _sent(call), now(), complete)
         try:
-            found: Keys = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+            keys_there: Keys = asyncio.run_coroutine_threadsafe(asking, self._loop).result()
         except EngineUnavailable:
             return cast("MakesKeys", self.near).keys(call, complete=complete)
-        return found
+        return keys_there
 
     async def prefix_changes(self) -> AsyncIterator[PrefixChange]:
         """What the engine's prefix cache keeps over there. Raises EngineUnavailable when that is
@@ -205,7 +205,7 @@ class RemoteEngine(ABC):
 
 
 def _sent(call: Call) -> Call:
-    """As it can travel: a lease becomes the name of what it leases."""
+    """The call as it can travel: a lease becomes the name of what it leases."""
     prefix = call.prefix
     if prefix is None or not isinstance(prefix.state, RemoteLease):
         return call

@@ -61,7 +61,7 @@ class Recipe(NamedTuple):
         return made
 
     def travelling(self) -> Recipe:
-        """With the registered eviction policies that its options name."""
+        """The recipe with the registered eviction policies that its options name."""
         named = {option for option in self.options.values() if isinstance(option, str)}
         found = REGISTRY.registered()
         policies = [(name, found[name].thing) for name in sorted(named & found.keys())]
@@ -69,10 +69,10 @@ class Recipe(NamedTuple):
 
     def packed(self) -> bytes:
         """For sending. Raises InputError if another process could not make it."""
-        for made in (self.factory, *(policy for _, policy in self.policies)):
-            if getattr(made, "__module__", "") == "__main__":
+        for maker in (self.factory, *(policy for _, policy in self.policies)):
+            if getattr(maker, "__module__", "") == "__main__":
                 raise InputError(
-                    f"engine {self.name!r}: {getattr(made, '__qualname__', made)} stands in the "
+                    f"engine {self.name!r}: {getattr(maker, '__qualname__', maker)} stands in the "
                     "program itself, where other processes cannot find it: put it into a module"
                 )
         try:
@@ -199,7 +199,8 @@ class EngineServer:
             del self._early[next(iter(self._early))]
 
     def _received(self, call: Call, sent: float) -> Call:
-        """With what the prefix's handle names, if that is still here (else it is computed anew)."""
+        """The call with what its prefix's handle names, if that is still here (else it is computed
+        anew)."""
         prefix = call.prefix
         if prefix is not None and prefix.state is not None:
             named = prefix.state

@@ -12,7 +12,7 @@ _SHAPES: Final[dict[EngineKind, type]] = {
     EngineKind.LLM: LanguageModel,
     EngineKind.DOCUMENTS: Loader,
 }
-"""Of the others: BatchEngine."""
+"""Engines of the other kinds are a BatchEngine."""
 
 
 def check_shape(made: Any, name: str) -> None:

@@ -114,11 +114,11 @@ def _validator(schema_json: str) -> Any:
     except SchemaError as error:
         place = error.json_path
         raise InputError(f"not a JSON schema at {place}: {_short(error.message)}") from None
-    made = _counted(kind)(_in_one_dialect(schema), registry=Registry())
+    validator = _counted(kind)(_in_one_dialect(schema), registry=Registry())
     if len(_known) >= KNOWN:
         _known.clear()
     _known.add(schema_json)
-    return made
+    return validator
 
 
 _counted: Final = lru_cache(maxsize=16)(counted)

@@ -25,7 +25,8 @@ PING_EVERY_S: Final = 5.0
 PING_LIMIT_S: Final = 30.0
 TRIES: Final = 5
 PATIENCE_S: Final = 120.0
-"""As long as queries have by default: few of those that wait would live to see a later success."""
+"""The time that queries have by default: few of those that wait would live to see a later
+success."""
 PAUSE_S: Final = 0.5
 """Before the second attempt; doubled before each further one."""
 WAITED_FOR_PAUSE_S: Final = 5.0
@@ -126,15 +127,15 @@ class Supervisor:
                 )
             else:
                 self._post(InstanceUp(name, instance))
-                told = "engine %(engine)s: instance %(instance)d runs again"
-                note(log, logging.INFO, "engine_restarted", told, engine=name, instance=instance)
+                message = "engine %(engine)s: instance %(instance)d runs again"
+                note(log, logging.INFO, "engine_restarted", message, engine=name, instance=instance)
                 self.watch(name, instance, engine)
                 return
             late = asyncio.get_running_loop().time() >= until
             if waited_for and (failures >= TRIES or late):
                 waited_for = False
                 self._post(InstanceDown(name, instance, healing=False))
-                told = "engine %(engine)s: instance %(instance)d is down; trying on now and then"
-                note(log, logging.ERROR, "engine_down", told, engine=name, instance=instance)
+                message = "engine %(engine)s: instance %(instance)d is down; trying on now and then"
+                note(log, logging.ERROR, "engine_down", message, engine=name, instance=instance)
             await asyncio.sleep(pause)
             pause = min(2 * pause, WAITED_FOR_PAUSE_S if waited_for else MOST_PAUSE_S)

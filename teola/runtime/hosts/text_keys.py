@@ -18,7 +18,7 @@ class TextKeys:
     block_tokens = TEXT_BLOCK
 
     def keys(self, call: Call, *, complete: bool = True) -> Keys:
-        """Of the call's whole prompt; its tokens are estimated."""
+        """Keys of the call's whole prompt; its tokens are estimated."""
         text = "".join(part.text for part in call.all_parts)
         blocks = text_keys(text, TEXT_BLOCK, call.context.tenant)
         return Keys(len(text) // BYTES_OF_A_TOKEN + 1, blocks)

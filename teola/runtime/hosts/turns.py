@@ -42,11 +42,11 @@ class Turns:
     def _call(self) -> None:
         """Give away what is free."""
         while self._free:
-            waiting = [one for one in self._waiting if not one[1].done()]
-            able = [one for one in waiting if self._running[one[0]] < self._share]
+            waiting = [entry for entry in self._waiting if not entry[1].done()]
+            able = [entry for entry in waiting if self._running[entry[0]] < self._share]
             if not able:
                 return
-            tenant, called = min(able, key=lambda one: self._running[one[0]])
+            tenant, called = min(able, key=lambda entry: self._running[entry[0]])
             self._waiting.remove((tenant, called))
             self._free -= 1
             self._running[tenant] += 1

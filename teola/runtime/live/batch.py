@@ -31,7 +31,7 @@ def lies_elsewhere(request: Request | None) -> bool:
 
 
 async def fetched(request: Request) -> Request:
-    """With what other engines kept elsewhere, for an engine that cannot reach it."""
+    """The request with what other engines kept elsewhere, for an engine that cannot reach it."""
     inputs = {
         name: await value.fetch() if type(value) is RemoteList else value
         for name, value in request.inputs.items()
@@ -76,15 +76,15 @@ async def results_of(
     """What the engine makes of the requests whose queries are still there, with what lies
     elsewhere, if it cannot reach that itself."""
     if None not in requests and (host.keeps or not any(map(lies_elsewhere, requests))):
-        here = cast("Sequence[Request]", requests)
-        working_for.set(queries_of(here))
-        return await host.execute(here)
+        all_requests = cast("Sequence[Request]", requests)
+        working_for.set(queries_of(all_requests))
+        return await host.execute(all_requests)
     wanted = [r for r in requests if r is not None]
     if not host.keeps:
         wanted = [await fetched(r) if lies_elsewhere(r) else r for r in wanted]
     working_for.set(queries_of(wanted))
-    found = await host.execute(wanted) if wanted else ()
-    if wrong := misnumbered(host.engine.spec.name, found, len(wanted)):
+    results = await host.execute(wanted) if wanted else ()
+    if wrong := misnumbered(host.engine.spec.name, results, len(wanted)):
         raise wrong
-    left = iter(found)
-    return [GONE if r is None else next(left) for r in requests]
+    remaining = iter(results)
+    return [GONE if r is None else next(remaining) for r in requests]

@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from teola.engine import Call, Engine, LanguageModel, NextRead, RetriesEmpty, Usage, near
 from teola.graph import DecodeParams, Op
-from teola.runtime.growing import is_heard
 from teola.runtime.hosts.call import Listener, run_call
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import is_heard
 from teola.runtime.live.kept_model import KeptModel
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.thoughts import WithoutThoughts
@@ -61,9 +61,14 @@ def call_of(
 
 class Hearer:
     """A query that hears a call: the one that makes it, or one whose own call, which `head` leads,
-    is equal. shown: its text goes to the watcher as it comes. items: of its list, that were written
-    so far. sent: something of it has been passed on, so there can be no further try. follows: it is
-    not the one that makes the call. live: takes what it tells the core."""
+    is equal.
+
+    live: takes what it tells the core.
+    items: items of its list that were written so far.
+    sent: something of the call has been passed on, so there can be no further try.
+    shown: its text goes to the watcher as it comes.
+    follows: it is not the one that makes the call.
+    """
 
     __slots__ = ("_field", "_sent", "follows", "head", "items", "live", "query", "sent", "shown")
 
@@ -140,10 +145,14 @@ class Lives(NamedTuple):
 
 
 class LiveCall:
-    """A try of the call that primitive `head` leads, with all who hear it. is_shared: others may
-    join, so what has come is kept. started: its first token has come. characters, usage: that came,
-    when it is over. rival: another try at the same time (see Hedging), as long as neither has given
-    a token; lost: that one was sooner."""
+    """A try of the call that primitive `head` leads, with all who hear it.
+
+    is_shared: others may join, so what has come is kept.
+    started: its first token has come.
+    characters, usage: what came, when it is over.
+    rival: another try at the same time (see Hedging), as long as neither has given a token.
+    lost: the other one was sooner.
+    """
 
     __slots__ = (
         "_command",
@@ -227,15 +236,15 @@ class LiveCall:
     async def run(self, host: LocalHost, call: Call) -> None:
         """To its end. Raises EngineError."""
         query, head = self._query, self._head
-        own = Hearer(query, head, self._command, self._live, follows=False)
-        self._hearers.insert(0, own)
+        first_hearer = Hearer(query, head, self._command, self._live, follows=False)
+        self._hearers.insert(0, first_hearer)
         members = [query.plan.primitives[m] for m in query.plan.members[head]]
         decode = members[0].params
         assert isinstance(decode, DecodeParams)
         wanted = any(m.op is Op.DECODING or "text" in m.outputs for m in members)
-        token = self._token if self.is_shared or own.shown else None
+        token = self._token if self.is_shared or first_hearer.shown else None
         item = self._item if self.is_shared or is_heard(query, head) else None
-        again = self._is_first_try and not own.shown and retries_empty(host.engine)
+        again = self._is_first_try and not first_hearer.shown and retries_empty(host.engine)
         listener = Listener(
             self._first,
             self._deliver,

@@ -24,9 +24,9 @@ from teola.schedule.plan import Plan
 DIGEST_S, CHARACTER_S = 6e-6, 2e-9
 """What a digest takes, and for each character of what it is made of."""
 MOST_SHARE: Final = 0.01
-"""Of the time of a work that its digest may take."""
+"""The share of a work's time that its digest may take."""
 MOST_CHARACTERS: Final = 1_000_000
-"""Of what a digest is made, where no time is known."""
+"""Characters that a digest is made of at most, where no time is known."""
 KEPT_ENDS: Final = ("", "length")
 """How calls have ended (see Trace.ends) whose answers are kept."""
 ATOMS: Final = (int, float, bool, type(None))
@@ -64,16 +64,16 @@ class EqualWork:
         else:
             pieces = _pieces(query.store.resolve(i))
         most = (MOST_SHARE * seconds - DIGEST_S) / CHARACTER_S if seconds else MOST_CHARACTERS
-        told, characters = [query.context.tenant, scope], 0
+        digested, characters = [query.context.tenant, scope], 0
         try:
             for piece in pieces:
                 if piece is None or (characters := characters + len(piece)) > most:
                     return None
-                told.append(piece)
+                digested.append(piece)
         except OutputError:  # no text: whoever reads it says so
             return None
         # how Python writes a list of texts says where each of them ends
-        data = repr(told).encode("utf-8", "surrogatepass")
+        data = repr(digested).encode("utf-8", "surrogatepass")
         return blake2b(data, digest_size=16, key=fixed).digest()
 
     def find(self, query: LiveQuery, same: bytes, now: float) -> KeptAnswer | None:
@@ -99,18 +99,18 @@ def _alike(plan: Plan, i: int) -> bytes | None:
     p, members = plan.primitives[i], [plan.primitives[m] for m in plan.members[i]]
     if members:
         decode = [cast("DecodeParams", m.params) for m in members]
-        if any(one.temperature for one in decode):
+        if any(params.temperature for params in decode):
             return None
     elif p.op not in DONE_ONCE:
         return None
     sets = sorted(plan.keepable[i]), sorted(plan.shown[i])
     parts = [p.engine, p.op.value, p.params, p.outputs, *sets]
-    told = [*parts, *((m.op.value, m.params, m.outputs) for m in members)]
-    return blake2b(repr(told).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+    digested = [*parts, *((m.op.value, m.params, m.outputs) for m in members)]
+    return blake2b(repr(digested).encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def _prompt_pieces(query: LiveQuery, i: int) -> Iterator[str | None]:
-    """Its whole prompt; tokens depend on where one part ends and the next begins."""
+    """Pieces of a call's whole prompt; tokens depend on where one part ends and the next begins."""
     before = query.run.before(i)
     if before >= 0:
         for part in query.store.values[before]["sequence"].parts:
@@ -123,7 +123,7 @@ def _prompt_pieces(query: LiveQuery, i: int) -> Iterator[str | None]:
 
 
 def _pieces(inputs: Mapping[str, Any]) -> Iterator[str | None]:
-    """Its inputs, by name; None where one is not known by its value."""
+    """Pieces of a primitive's inputs, by name; None where one is not known by its value."""
     for name, value in inputs.items():
         yield name
         yield from _value_pieces(value)
@@ -136,8 +136,8 @@ def _value_pieces(value: Any) -> Iterator[str | None]:
         yield value
     elif kind is list:
         yield f"l{len(value)}"
-        for one in value:
-            yield from _value_pieces(one)
+        for item in value:
+            yield from _value_pieces(item)
     elif kind is Hit:
         yield "h"
         yield value.document

@@ -8,9 +8,9 @@ from math import inf
 from typing import Final, NamedTuple
 
 QUERY_ANSWERS, QUERY_BYTES = 1_000, 8 * 2**20
-"""Of one query, with its parts and the queries inside it, at most."""
+"""What is kept at most for one query, with its parts and the queries inside it."""
 SHARED_BYTES: Final = 64 * 2**20
-"""Of all applications that share their answers."""
+"""What is kept at most for all applications that share their answers."""
 OVERHEAD: Final = 200
 """Bytes of an entry besides its text."""
 
@@ -29,8 +29,8 @@ class _Kept(NamedTuple):
 
 
 class KeptAnswers:
-    """By digest; the one that was not wanted for longest goes first. scope: in the digests of calls
-    that are equal within this only, such as a query's id."""
+    """Answers by digest; the one that was not wanted for longest goes first. scope: in the digests
+    of calls that are equal within this only, such as a query's id."""
 
     __slots__ = ("_bytes", "_kept", "_most", "_most_bytes", "scope")
 
@@ -43,7 +43,7 @@ class KeptAnswers:
 
     @property
     def held_bytes(self) -> int:
-        """That are held, about."""
+        """Bytes that are held, about."""
         return self._bytes
 
     def __len__(self) -> int:

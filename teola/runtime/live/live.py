@@ -2,7 +2,9 @@
 
 Everything here runs on one loop. Events that arrive in one turn of the loop are handled together
 before any engine's scheduling round, so primitives that become ready at once can share a batch.
-Long because it is one driver, whose every command has its place here.
+
+Long because it is one driver, whose every command has its place here. In this order: queries; time
+and events; dispatching; control primitives; people; what was done before; rows; LLM calls.
 """
 
 from __future__ import annotations
@@ -15,29 +17,31 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from teola.engine import EngineResult, QueryContext, Request, Usage
-from teola.errors import QueryCancelled, TeolaError
-from teola.graph import DecodeParams, Growth
+from teola.errors import EngineError, QueryCancelled, TeolaError
+from teola.graph import DecodeParams, Growth, Inquiry, Op, ToolParams, WaitParams
+from teola.graph.inquiry import UNKNOWN, WAIT_S
 from teola.learning import Learner
 from teola.policies.asker import Asker
 from teola.policies.ledger import Reservation
 from teola.policies.work import Size, Work, WorkKey
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.driver import Driver
-from teola.runtime.growing import Place
+from teola.runtime.hosts.call import CallOutput
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import Place, is_heard
 from teola.runtime.live.accounts import AccountWatch
 from teola.runtime.live.batch import GONE, as_retryable, results_of
 from teola.runtime.live.call import NO_USAGE, LiveCall, Lives, call_of, own_copy
-from teola.runtime.live.controls import Controls, recalling
 from teola.runtime.live.entering import entered
 from teola.runtime.live.equal_work import EqualWork
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
-from teola.runtime.live.outcomes import keeps, outcome_of, results_kept
+from teola.runtime.live.outcomes import cut_off, keeps, outcome_of, results_kept
 from teola.runtime.live.paying import Paying, whole_prompt
 from teola.runtime.live.people import People
 from teola.runtime.live.prefixes import PrefixWatch
@@ -54,16 +58,21 @@ from teola.runtime.live.query import (
 from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
+from teola.runtime.live.steps import SLICE, Steps
+from teola.runtime.live.unknown_ends import about_call, outputs_taken, question_of, schema_of_answer
+from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
-from teola.runtime.outputs import NOTHING, misnumbered
+from teola.runtime.outputs import NOTHING, misnumbered, misshapen
 from teola.runtime.rows import Row, RowsEnd
 from teola.schedule.events import (
     AbortRequest,
     AbortRows,
+    Again,
     BatchCompleted,
     CallEnded,
     Cancelled,
     Cause,
+    Completed,
     DeadlineMoved,
     DeadlineReached,
     Dispatch,
@@ -134,7 +143,7 @@ class Live(Driver[LiveQuery]):
         self._sizing = Sizing(loop, self.hosts, self._was_sized, self.wake)
         self.sequences = KeptSequences()
         self.asking: set[People] = set()
-        """Those who have been asked something."""
+        """People who have been asked something."""
         self.equal = EqualWork()
         self._joinable: dict[WorkKey, LiveCall] = {}
         """Calls under way that equal ones may join."""
@@ -143,10 +152,9 @@ class Live(Driver[LiveQuery]):
         the core knows."""
         self._lives = Lives(self.post, loop.time, self._wrote)
         self._at_once = self._lives._replace(post=lambda event: self.handle(event, loop.time()))
-        self._controls = Controls(self)
         self._batches: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.listeners: list[Listens] = []
-        """Who hears which queries come and end, besides those inside others."""
+        """They hear which queries come and end, besides those inside others."""
         self.asked_rows = SentRows(self)
 
     # --- queries --------------------------------------------------------------------------
@@ -217,7 +225,7 @@ class Live(Driver[LiveQuery]):
         log.error("queries end that %s may concern", type(error).__name__, exc_info=error)
         for id in runs:
             if (query := self.queries.get(id)) is not None:
-                self._break(_outermost(query), error, now)
+                self._break(query.outermost, error, now)
             elif (asked := self.rows.pop(id, None)) is not None:
                 asked.run.state = State.FAILED
                 self._perform(self.core.drop(id, now), now)
@@ -231,7 +239,7 @@ class Live(Driver[LiveQuery]):
         if query.done is not None and not query.done.done():
             query.done.set_result(Ending(State.FAILED, {}, error, (), query.trace, None))
         self.outermost -= not query.terms.depth
-        for part in [part for part in self.queries.values() if _outermost(part) is query]:
+        for part in [part for part in self.queries.values() if part.outermost is query]:
             del self.queries[part.id]
             part.run.state = State.FAILED
             self._perform(self.core.drop(part.id, now), now)
@@ -256,16 +264,13 @@ class Live(Driver[LiveQuery]):
 
     def _enter(self, query: LiveQuery) -> None:
         query.postponed = self._postponed
-        recalling(query)
+        if query.terms.steps is not None:  # it is not to do again what is known of it
+            query.run.known = query.terms.steps.known(query.run)
         if query.terms.people is not None:
             query.terms.people.queries.add(query)
 
     def _postponed(self, query: LiveQuery, by_s: float) -> None:
         self.tell(query.id, DeadlineMoved(by_s), self.loop.time())
-
-    def unask(self, query: LiveQuery, i: int) -> None:
-        if query.terms.people is not None:
-            query.terms.people.withdraw(query, i)
 
     def finished(self, query: LiveQuery, command: Finish, now: float) -> None:
         if query.place is None and not query.terms.depth:
@@ -292,7 +297,7 @@ class Live(Driver[LiveQuery]):
         query.store.close()
         if query.place is not None:
             query.tell_step("failed" if command.cause is not None else "finished", outputs)
-            self.parts.ended(query, command, outputs, failure_of(query, command), now)
+            self.part_ended(query, command, outputs, failure_of(query, command), now)
             self.wake()
         elif query.done is not None and not query.done.done():
             query.done.set_result(ending_of(query, command, outputs))
@@ -396,10 +401,10 @@ class Live(Driver[LiveQuery]):
         if queue.continuous:
             self._memory.watch(queue, command.instance, host)
             self.prefixes.watch(queue, command.instance, host)
-            for one in slices:
-                work = one.work
+            for piece in slices:
+                work = piece.work
                 if work.row_tokens:
-                    self.asked_rows.begin(host, command, one)
+                    self.asked_rows.begin(host, command, piece)
                 else:
                     self._abortable(work, command.batch, self._call(host, command, work))
         elif len(slices) == 1 and host.interruptible:
@@ -445,10 +450,12 @@ class Live(Driver[LiveQuery]):
             results = [as_retryable(error, len(slices))] * len(slices)
         if caller is not None:
             caller.end()
-        told = caller is not None and caller.told
+        streamed = caller is not None and caller.told
         queries, now = self.queries, self.loop.time()
         outcomes = [
-            outcome_of(queries.get(work.run), work.primitive, work.total, lo, hi, result, told, now)
+            outcome_of(
+                queries.get(work.run), work.primitive, work.total, lo, hi, result, streamed, now
+            )
             if work.same is None
             else self._outcome_for_all(command.engine, command.batch, work, lo, hi, result, now)
             for (work, lo, hi), result in zip(slices, results, strict=True)
@@ -482,14 +489,16 @@ class Live(Driver[LiveQuery]):
             landed = self._landed.setdefault((engine, batch), [])
             landed.append(Landed(work, lo, hi, result))
         for follower in followers:
-            one, i = self.queries.get(follower.run), follower.primitive
-            if one is not None and not isinstance(result, Exception):
+            follower_query, i = self.queries.get(follower.run), follower.primitive
+            if follower_query is not None and not isinstance(result, Exception):
                 mine = own_copy(result)
-                own = outcome_of(one, i, total, lo, hi, mine, False, now, "shared")
-                if isinstance(own, Cause):
-                    self._fails_alone(one, i, own, now)
+                own_outcome = outcome_of(
+                    follower_query, i, total, lo, hi, mine, False, now, "shared"
+                )
+                if isinstance(own_outcome, Cause):
+                    self._fails_alone(follower_query, i, own_outcome, now)
                 else:
-                    outcome = outcome or own
+                    outcome = outcome or own_outcome
         return outcome
 
     def _fails_alone(self, query: LiveQuery, i: int, cause: Cause, now: float) -> None:
@@ -512,9 +521,11 @@ class Live(Driver[LiveQuery]):
             for work, lo, hi, result in landed:
                 if (work.run, work.primitive) == command.leader:
                     mine = own_copy(result)
-                    own = outcome_of(query, i, work.total, lo, hi, mine, False, now, "shared")
-                    if isinstance(own, Cause):
-                        self._fails_alone(query, i, own, now)
+                    own_outcome = outcome_of(
+                        query, i, work.total, lo, hi, mine, False, now, "shared"
+                    )
+                    if isinstance(own_outcome, Cause):
+                        self._fails_alone(query, i, own_outcome, now)
                         return
 
     def _caller(self, command: Dispatch) -> Caller | None:
@@ -618,27 +629,206 @@ class Live(Driver[LiveQuery]):
         else:
             self._sizing.measure(query, i)
 
-    # --- what it does itself ----------------------------------------------------------------
+    # --- control primitives -----------------------------------------------------------------
 
     def ponder(
         self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
     ) -> None:
-        self._controls.ponder(query, i, work)
+        self._aside(query, self._ponder(query, i, work))
 
-    def ask(self, query: LiveQuery, i: int, now: float) -> None:
-        self._controls.ask(query, i, now)
-
-    def recall(self, query: LiveQuery, i: int, now: float) -> None:
-        answer = query.answers.pop(i, None)
-        if answer is None:
-            self.paying.recalled(query, i)
-            self._controls.recall(query, i, now)
-            return
-        query.trace.shares(i)
-        self._controls.answer(query, i, answer.text, answer.end, now)
+    async def _ponder(
+        self, query: LiveQuery, i: int, work: Coroutine[Any, Any, Mapping[str, Any]]
+    ) -> None:
+        caller = Caller(query, i, self.lend)
+        calling.set(caller)
+        working_for.set((query.id,))
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
+            self.undecided(query, i, error, self.loop.time())
+        else:
+            self.decided(query, i, result, self.loop.time())
+        finally:
+            caller.end()
+        self.wake()
 
     def keeps_first(self, query: LiveQuery, i: int, result: Mapping[str, Any]) -> bool:
-        return self._controls.keeps_first(query, i, result)
+        steps, op = query.terms.steps, query.plan.primitives[i].op
+        if steps is None or op not in (Op.CONDITION, Op.WAIT):
+            return False
+        self._aside(query, self._keep_first(query, i, steps, result))
+        return True
+
+    async def _keep_first(
+        self, query: LiveQuery, i: int, steps: Steps, result: Mapping[str, Any]
+    ) -> None:
+        """Keep what primitive `i` gave, then let it be read."""
+        try:
+            await steps.keep(steps.key(query.run, i), {"gives": result})
+        except Exception as error:  # noqa: BLE001 - as above
+            self.undecided(query, i, error, self.loop.time())
+        else:
+            self.settle(query, i, result, self.loop.time())
+        self.wake()
+
+    def _aside(self, query: LiveQuery, work: Coroutine[Any, Any, None]) -> None:
+        """Work for a query, which ends with it."""
+        task = self.loop.create_task(work)
+        query.deciding.add(task)
+        task.add_done_callback(query.deciding.discard)
+
+    # --- people -----------------------------------------------------------------------------
+
+    def ask(self, query: LiveQuery, i: int, now: float) -> None:
+        p = query.plan.primitives[i]
+        params = p.params
+        assert isinstance(params, WaitParams)
+        try:
+            question, schema, about = params.words(query.store.resolve(i))
+            about = query.first_about(i, about)
+            inquiry = query.inquiry(i, params.kind, question, schema, about)
+        except Exception as error:  # noqa: BLE001 - a component's own code
+            self.undecided(query, i, error, now)
+            return
+        port = p.outputs[0]
+
+        def then(answer: Any) -> None:
+            query.asking.pop(i, None)
+            output = params.read(answer, inquiry.about) if params.read else answer
+            self.decided(query, i, {port: output}, self.loop.time())
+            self.wake()
+
+        self._ask_people(query, i, inquiry, params.wait_s, then)
+
+    def _ask_people(
+        self,
+        query: LiveQuery,
+        i: int,
+        inquiry: Inquiry,
+        wait_s: float,
+        then: Callable[[Any], None],
+    ) -> None:
+        people = query.terms.people
+        assert people is not None
+
+        def fail(error: Exception) -> None:
+            query.asking.pop(i, None)
+            self.undecided(query, i, error, self.loop.time())
+            self.wake()
+
+        query.asking[i] = inquiry.id
+        self.asking.add(people)
+        people.ask(inquiry, query, wait_s, then, fail)
+
+    def unask(self, query: LiveQuery, i: int) -> None:
+        if query.terms.people is not None:
+            query.terms.people.withdraw(query, i)
+
+    # --- what was done before ---------------------------------------------------------------
+
+    def recall(self, query: LiveQuery, i: int, now: float) -> None:
+        """Primitive `i` gives what an equal call gave, or what it gave itself before the query went
+        on here; where that is not known, people are asked."""
+        if (equal := query.answers.pop(i, None)) is not None:
+            query.trace.shares(i)
+            self._answer(query, i, equal.text, equal.end, now)
+            return
+        self.paying.recalled(query, i)
+        steps, p = query.terms.steps, query.plan.primitives[i]
+        assert steps is not None
+        try:
+            if query.plan.members[i]:
+                step = steps.result(steps.key(query.run, i))
+                end = step.get("end", "length" if step.get("cut") else "")
+                self._answer(query, i, step["text"], end, now)
+            elif p.op in (Op.TOOL_CALL, Op.CONDITION, Op.WAIT):
+                self._recall_step(query, i, steps, now)
+            else:
+                self.settle(query, i, {"sequence": query.uncomputed(i)}, now)
+        except Exception as error:  # noqa: BLE001 - what was kept may not fit any more
+            self.undecided(query, i, error, now)
+
+    def _answer(self, query: LiveQuery, head: int, text: str, end: str, now: float) -> None:
+        """The call that `head` leads gives this text, which is known, and ends as `end` says."""
+        plan = query.plan
+        if end:
+            query.ends[head] = end
+        query.finishes[head] = end if end in ("length", "refusal") else "stop"
+        self.settle(query, head, {"sequence": True}, now)
+        members = plan.members[head]
+
+        def deliver(k: int, result: Mapping[str, Any]) -> None:
+            if query.run.state is None and not query.run.ended(members[k]):
+                counts = query.store.put(members[k], result)
+                query.trace.ended(members[k], 0, now, "known")
+                self.tell(query.id, Completed(members[k], counts), now)
+
+        places = count()
+
+        def wrote(item: Any) -> None:
+            self.item_written(query, head, next(places), item, now)
+
+        heard = wrote if is_heard(query, head) else None
+        output = CallOutput([plan.primitives[m] for m in members], deliver, heard)
+        output.cut = end == "length"
+        if query.streams and any(map(query.run.answers, members)):
+            query.tell_written(plan.primitives[members[0]], text)
+        output.feed(text)
+        output.close()
+
+    def _recall_step(self, query: LiveQuery, i: int, steps: Steps, now: float) -> None:
+        p = query.plan.primitives[i]
+        result = steps.result(steps.key(query.run, i))
+        if result is None:
+            self._ask_what_became(query, i, steps, now)
+        elif "answer" in result and p.op is Op.WAIT:
+            output = query.read_answer(i, result["answer"])
+            self.settle(query, i, {p.outputs[0]: output}, now)
+        elif "answer" in result:
+            self._resolved(query, i, steps, result["answer"])
+        elif "error" in result:
+            self.undecided(query, i, EngineError(result["error"]), now)
+        else:
+            self.settle(query, i, result["gives"], now)
+
+    def _ask_what_became(self, query: LiveQuery, i: int, steps: Steps, now: float) -> None:
+        """What primitive `i` does may have been done, or not: it is repeated if that does no harm,
+        fails if its query wants that, and else people are asked."""
+        p, key = query.plan.primitives[i], steps.key(query.run, i)
+        params = p.params
+        assert isinstance(params, ToolParams)
+        inputs = query.store.resolve(i)
+        cut = any(step_key.startswith(key + SLICE) for step_key in steps.found)
+        if not cut and params.repeatable is not None and params.repeatable(inputs):
+            self.tell(query.id, Again(i), now)
+            return
+        if steps.on_unknown == "fail":
+            raise cut_off(p.component)
+        about = about_call(p, inputs, query.terms.secrets.hidden)
+        schema = schema_of_answer(p, query.store.items(i))
+        inquiry = query.inquiry(i, UNKNOWN, question_of(p, about), schema, about)
+
+        def then(answer: Any) -> None:
+            query.asking.pop(i, None)
+            self._resolved(query, i, steps, answer)
+
+        self._ask_people(query, i, inquiry, WAIT_S, then)
+
+    def _resolved(self, query: LiveQuery, i: int, steps: Steps, answer: Mapping[str, Any]) -> None:
+        """People have said what is to become of primitive `i`."""
+        p, now = query.plan.primitives[i], self.loop.time()
+        if answer["do"] == "repeat":
+            self.tell(query.id, Again(i), now)
+        elif answer["do"] == "fail":
+            self.undecided(query, i, EngineError("it was cut off, and is not done again"), now)
+        else:
+            result = outputs_taken(p, query.store.resolve(i), answer.get("result"))
+            wrong = misshapen(p, query.store.items(i), result)
+            if wrong is None:
+                self._aside(query, self._keep_first(query, i, steps, result))
+            else:  # an answer that an older version accepted
+                self.undecided(query, i, wrong, now)
+        self.wake()
 
     # --- rows -----------------------------------------------------------------------------
 
@@ -674,12 +864,12 @@ class Live(Driver[LiveQuery]):
             else:
                 self._called[key] = generated
         outcome: Outcome = {}
-        made: Reservation | None = None
+        reserved: Reservation | None = None
         try:
             most = None
             if query.run.asker.budget is not None and work.spec.members:
-                made = self.paying.begins(query, i, generated, place)
-                most = made.answer_tokens
+                reserved = self.paying.begins(query, i, generated, place)
+                most = reserved.answer_tokens
                 if same is not None and most < _asks_for(query, i):
                     same = None  # nobody else is answered with what this budget cuts off
                     generated.is_shared = False
@@ -687,21 +877,21 @@ class Live(Driver[LiveQuery]):
             if same is not None:
                 self._joinable[key] = generated
                 for follower in self.core.queues[command.engine].followers.of(work):
-                    if (other := self.queries.get(follower.run)) is not None:
+                    if (follower_query := self.queries.get(follower.run)) is not None:
                         self.billing.dropped(follower.run, follower.primitive)
-                        generated.join(other, follower.primitive, self._at_once)
+                        generated.join(follower_query, follower.primitive, self._at_once)
             reads = self.reads(query, i) if host.looks_ahead else ()
             call = call_of(
                 query, i, host.instance, work.priority, reads, most, by_text=host.by_text
             )
             if same is not None:
                 call = replace(call, context=_for_all(call.context))
-            if (kept := query.store.kept) is not None:
-                kept.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
+            if (kept_values := query.store.kept) is not None:
+                kept_values.prompted(i, call.prefix.parts if call.prefix else (), call.parts)
             with self.sequences.reading(host, call):
                 if work.spec.members:
                     await generated.run(host, call)
-                    self.paying.settled(query, i, generated, place, made)
+                    self.paying.settled(query, i, generated, place, reserved)
                     self._bill(query, work, generated.usage)
                     if isinstance(same, bytes):
                         self.equal.keep(query, same, *generated.answer, self.loop.time())
@@ -710,12 +900,12 @@ class Live(Driver[LiveQuery]):
                     self._bill(query, work, NO_USAGE)
                     query.trace.ended(i, 0, self.loop.time())
         except asyncio.CancelledError as error:
-            self.paying.failed(query, i, generated, place, made, error)
+            self.paying.failed(query, i, generated, place, reserved, error)
             alone = not (generated.lost or generated.leaves())
             cancelled = QueryCancelled("aborted")
             outcome = query.failed(i, 0, cancelled, self.loop.time(), traced=alone)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
-            self.paying.failed(query, i, generated, place, made, error)
+            self.paying.failed(query, i, generated, place, reserved, error)
             again = isinstance(error, TeolaError) and error.retryable and not generated.sent
             alone = not (generated.lost or generated.leaves())
             outcome = query.failed(i, 0, error, self.loop.time(), again=again, traced=alone)
@@ -762,10 +952,3 @@ def _asks_for(query: LiveQuery, i: int) -> int:
     decode = query.plan.primitives[query.plan.members[i][0]].params
     assert isinstance(decode, DecodeParams)
     return decode.max_tokens
-
-
-def _outermost(query: LiveQuery) -> LiveQuery:
-    """The query of which `query` is a part, of a part perhaps, or itself."""
-    while query.place is not None:
-        query = cast("LiveQuery", query.place.growing.query)
-    return query

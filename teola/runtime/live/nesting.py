@@ -136,7 +136,7 @@ class Caller:
 
     @property
     def position(self) -> int:
-        """Of the primitive."""
+        """Position of the primitive."""
         return self._i
 
     @property

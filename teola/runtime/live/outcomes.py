@@ -38,8 +38,8 @@ def outcome_of(
     try:
         if not isinstance(result, Exception):
             shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
-            whole = not p.batchable and p.op in ITEM_INPUTS
-            items = query.store.given(i) if whole else hi - lo
+            takes_all_items = not p.batchable and p.op in ITEM_INPUTS
+            items = query.store.given(i) if takes_all_items else hi - lo
             result = misshapen(p, items, result, shown) or result
         if not isinstance(result, Exception):
             counts = query.store.put_slice(i, lo, hi, total, result)

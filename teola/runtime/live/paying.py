@@ -45,7 +45,7 @@ class Paying:
         """Under way, of calls that are paid from a budget."""
 
     def price(self, engine: str, instance: int) -> Price | None:
-        """Of the model of an instance; None: nobody knows it."""
+        """Price of the model of an instance; None: nobody knows it."""
         if (own := self.own.get((engine, instance))) is not None or not self.prices:
             return own
         host = self._hosts.get((engine, instance))
@@ -57,19 +57,19 @@ class Paying:
         costs more, whatever a call is made of; None where one's price is not known."""
         if not (self.prices or self.own):
             return None
-        found: Price | None = None
+        dearest: Price | None = None
         instance = 0
         while (engine, instance) in self._hosts:
             price = self.price(engine, instance)
             if price is None:
                 return None
             prompt = max(price.prompt, price.cached or 0.0)
-            if found is None:
-                found = Price(prompt, price.answer)
+            if dearest is None:
+                dearest = Price(prompt, price.answer)
             else:
-                found = Price(max(found.prompt, prompt), max(found.answer, price.answer))
+                dearest = Price(max(dearest.prompt, prompt), max(dearest.answer, price.answer))
             instance += 1
-        return found
+        return dearest
 
     def billed(self, query: LiveQuery, i: int, size: Size) -> Billed | None:
         """The call that primitive `i` leads, to be paid for; None: it leads none."""
@@ -95,9 +95,9 @@ class Paying:
             self.failed(query, i, *earlier, asyncio.CancelledError())
         call = self.billed(query, i, Size(0))
         assert call is not None
-        made = self._billing.begins(call)
-        self._tries[key] = Try(called, place, made)
-        return made
+        reserved = self._billing.begins(call)
+        self._tries[key] = Try(called, place, reserved)
+        return reserved
 
     def _is_over(self, query: LiveQuery, i: int, made: Reservation) -> bool:
         """A try ends; whether it has been paid for before, as the next one began."""
@@ -159,20 +159,20 @@ class Paying:
 def whole_prompt(query: LiveQuery, i: int) -> int:
     """Tokens of the prompt of the call that `i` leads, with all that stands before its own part,
     estimated: at four characters each, of texts that are not ASCII at one."""
-    found, at = 0, i
+    tokens, at = 0, i
     while at >= 0:
         for k in (*query.run.fused.get(at, ()), at):
             if k in query.estimated:
-                found += query.estimated[k]
+                tokens += query.estimated[k]
                 continue
             size = 0
             for part in query.store.prompt(k):
                 text = part.text
                 size += ceil(len(text) / (CHARACTERS_PER_TOKEN if text.isascii() else 1))
             query.estimated[k] = size
-            found += size
+            tokens += size
         at = query.run.before(at)
-    return found
+    return tokens
 
 
 def _cost(price: Price, usage: Usage) -> float:

@@ -65,9 +65,13 @@ class Open:
 class People:
     """See the module.
 
-    root: id of the query that clients know. open: questions, by id. queries: all that ask through
-    this and run. busy: steps of theirs that are in no graph, such as reading documents. on_ask: is
-    told of each question. on_wait: is told that it waits. pauses: what queries let go then, by id.
+    root: id of the query that clients know.
+    open: questions, by id.
+    queries: all that ask through this and run.
+    busy: steps of theirs that are in no graph, such as reading documents.
+    on_ask: is told of each question.
+    on_wait: is told that nothing else can run.
+    pauses: what queries let go then, by id.
     """
 
     def __init__(self, root: str) -> None:
@@ -108,8 +112,8 @@ class People:
         fail: Callable[[Exception], None],
     ) -> None:
         """Ask a question; `then` is called with the answer, `fail` when there was none in time."""
-        told = QueryFailed(f"nobody answered {inquiry.id!r} within {_long(wait_s)}")
-        timer = asyncio.get_running_loop().call_later(wait_s, self.give_up, inquiry.id, told)
+        unanswered = QueryFailed(f"nobody answered {inquiry.id!r} within {_long(wait_s)}")
+        timer = asyncio.get_running_loop().call_later(wait_s, self.give_up, inquiry.id, unanswered)
         self.open[inquiry.id] = Open(inquiry, query, then, fail, timer)
         self.on_ask(inquiry)
         self.changed()
@@ -215,11 +219,11 @@ def check_answer(answer: Any, schema: Mapping[str, Any]) -> None:
         json.dumps(answer, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the answer is no JSON value: {error}") from None
-    made = validator_for(schema)(schema)
-    found = best_match(made.iter_errors(answer))
-    if found is not None:
-        where = f" at {found.json_path}" if found.json_path != "$" else ""
-        raise InputError(f"the answer does not fit the question{where}: {found.message}")
+    validator = validator_for(schema)(schema)
+    mismatch = best_match(validator.iter_errors(answer))
+    if mismatch is not None:
+        where = f" at {mismatch.json_path}" if mismatch.json_path != "$" else ""
+        raise InputError(f"the answer does not fit the question{where}: {mismatch.message}")
 
 
 def _long(seconds: float) -> str:

@@ -9,7 +9,7 @@ from teola.price import Price
 
 
 class Purse:
-    """Of one run of an agent. ledger: its query's. price: of its model."""
+    """The money of one run of an agent. ledger: its query's. price: of its model."""
 
     __slots__ = ("_kept", "_ledger", "_price")
 

@@ -1,4 +1,7 @@
-"""What a live query is besides its run: who waits for it, what it tells, how it ended."""
+"""What a live query is besides its run: who waits for it, what it tells, how it ended.
+
+Long because whatever looks at one query only has its place here.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, cast
 
-from teola.engine import Life, QueryContext
-from teola.errors import QueryFailed, TeolaError, reason_of
+from teola.engine import Life, QueryContext, SequenceHandle
+from teola.errors import EngineError, QueryFailed, TeolaError, reason_of
 from teola.graph import (
     QUERY,
     AggregateParams,
@@ -17,25 +20,27 @@ from teola.graph import (
     DecodeParams,
     GrowParams,
     Growth,
+    Inquiry,
     NamesCounter,
     Op,
     Primitive,
     Ref,
     Spends,
     ToolStep,
+    WaitParams,
 )
 from teola.graph.ops import DECODES
 from teola.policies.asker import Asker
 from teola.policies.ledger import Reservation
 from teola.price import FREE, Price
-from teola.runtime.driver import Query
-from teola.runtime.growing import Place, part_run, part_trace
 from teola.runtime.hosts.field_text import FieldText
 from teola.runtime.hosts.local import LocalHost
+from teola.runtime.in_flight import Place, Query, part_run, part_trace
 from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.kept_answers import KeptAnswer
 from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.live.purse import Purse
+from teola.runtime.live.steps import key_of
 from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -64,7 +69,7 @@ class Progress(NamedTuple):
 
 Watcher = Callable[[Token | Progress | ToolStep], None]
 STEP_CHARACTERS: Final = 2000
-"""Of a result, as whoever follows a query is told it."""
+"""Characters of a step's result that the watcher of a query is told."""
 
 
 @dataclass(slots=True)
@@ -82,15 +87,22 @@ class Ending:
 
 
 class LiveQuery(Query):
-    """A query with what a live one needs. streams: its watcher is told tokens as they come. terms:
-    what it leaves to queries inside it. callers: tries that have begun some. deciding: asynchronous
-    tests of Conditions. tokens: of prompts, with what stands before, by the primitives that were
-    measured. estimated: of their own parts, of the other prompts, where it has a budget. same: of
-    calls that are being measured, by what they are equal. answers: of calls that equal ones have
-    had before. asking:
-    what people are asked, by the primitive that asks. ends: how calls have ended, by the primitive
-    that leads them, where not as they should (see Trace.ends). finishes: why their texts ended, in
-    the words of their engines. done: None of a part, whose end is told to what it is a part of."""
+    """A query with what a live one needs.
+
+    terms: what it leaves to queries inside it.
+    done: is given its ending; None of a part, whose end is told to what it is a part of.
+    watcher, streams: who follows it, and whether tokens are told as they come.
+    callers: tries of primitives that have begun queries inside it.
+    deciding: tests of Conditions, and other work beside the core, that still run.
+    asking: what people are asked, by the primitive that asks.
+    tokens: of prompts, with what stands before, by the primitives that were measured.
+    estimated: tokens of the own parts of the other prompts, where it has a budget.
+    same: what calls that are being measured are equal by.
+    answers: what equal calls have given before, by primitive.
+    ends: how calls have ended, by the primitive that leads them, where not as they should (see
+        Trace.ends).
+    finishes: why their texts ended, in the words of their engines.
+    """
 
     def __init__(
         self,
@@ -142,13 +154,49 @@ class LiveQuery(Query):
         purse = place.growing.spends.purse
         return purse.taken() if isinstance(purse, Purse) else None
 
+    @property
+    def outermost(self) -> LiveQuery:
+        """The query of which it is a part, of a part perhaps, or itself."""
+        query = self
+        while query.place is not None:
+            query = cast("LiveQuery", query.place.growing.query)
+        return query
+
+    def inquiry(self, i: int, kind: str, question: str, schema: Any, about: Any) -> Inquiry:
+        """What people are asked for primitive `i`. Raises EngineError where there is nobody."""
+        people, p = self.terms.people, self.plan.primitives[i]
+        if people is None:
+            raise EngineError("nobody can be asked here")
+        id = key_of(people.root, self.run, i)
+        return Inquiry(id, people.root, kind, p.component, question, schema, about)
+
+    def first_about(self, i: int, about: Any) -> Any:
+        """What the question of primitive `i` is about, as it was when it was first asked."""
+        steps = self.terms.steps
+        return about if steps is None else steps.asked(steps.key(self.run, i), about)
+
+    def read_answer(self, i: int, answer: Any) -> Any:
+        """The output of a question that was answered while the query was nowhere."""
+        params = self.plan.primitives[i].params
+        assert isinstance(params, WaitParams)
+        if params.read is None:
+            return answer
+        _, _, about = params.words(self.store.resolve(i))
+        return params.read(answer, self.first_about(i, about))
+
+    def uncomputed(self, i: int) -> SequenceHandle:
+        """For a piece of a prompt whose call is known: nobody has to compute it."""
+        before = self.run.before(i)
+        parts = self.store.values[before]["sequence"].parts if before >= 0 else ()
+        return SequenceHandle("", -1, (*parts, *self.store.prompt(i)))
+
     def stand_still(self) -> None:
-        """Its deadline does not come while it waits for people."""
+        """Stop its deadline while it waits for people."""
         if self.timer is not None:
             self.timer.cancel()
 
     def postpone(self, by_s: float) -> None:
-        """Its deadline is so much later."""
+        """Move its deadline, by so many seconds."""
         self.context = replace(self.context, deadline=self.context.deadline + by_s)
         self.postponed(self, by_s)
         if self.timer is not None and self.late is not None:
@@ -181,8 +229,8 @@ class LiveQuery(Query):
         place, watcher = self.place, self.watcher
         if place is None or watcher is None or place.grow.step is None or place.growing.over:
             return
-        given = (outputs or {}).get("result")
-        result: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+        step_result = (outputs or {}).get("result")
+        result: Mapping[str, Any] = step_result if isinstance(step_result, Mapping) else {}
         text, step = str(result.get("text", "")), place.grow.step
         if len(text) > STEP_CHARACTERS:
             text = f"{text[:STEP_CHARACTERS]} [cut]"
@@ -209,7 +257,7 @@ class LiveQuery(Query):
         return Cause(error, again, refused=refusal_of(error) if again else None)
 
     def left_alone(self) -> None:
-        """It has ended: so do the queries that its components began, and its tests."""
+        """End what its components began: queries inside it, and its tests."""
         self.context.life.over = True
         if self.timer:
             self.timer.cancel()
@@ -220,37 +268,37 @@ class LiveQuery(Query):
 
     def left_over(self) -> dict[str, Any]:
         """Outputs of what was stopped while it grew, as far as they had come."""
-        index, found = self.plan.index, dict[str, Any]()
+        index, outputs = self.plan.index, dict[str, Any]()
         for name, ref in self.plan.graph.outputs.items():
             if ref.producer != QUERY and (left := self.left.get(index[ref.producer])) is not None:
-                found[name] = left.get(ref.port)
-        return found
+                outputs[name] = left.get(ref.port)
+        return outputs
 
     def answer_ends(self) -> frozenset[str]:
         """How the calls have ended that wrote its outputs, where not as they should. To be asked
         when it has ended."""
         if not self.ends and not self.grown_ends:
             return frozenset()
-        found = set[str]()
+        ends = set[str]()
         for i in self._wrote(self.plan.graph.outputs.values()):
-            found |= self.grown_ends.get(i, frozenset())
+            ends |= self.grown_ends.get(i, frozenset())
             if (end := self.ends.get(self.plan.head[i])) is not None:
-                found.add(end)
-        return frozenset(found)
+                ends.add(end)
+        return frozenset(ends)
 
     def finish_reasons(self) -> dict[str, str]:
         """Why the text of each output ended that a call wrote, by name: of several calls that of
         the first which did not end by itself."""
         if not self.finishes:
             return {}
-        found, head = {}, self.plan.head
+        by_name, head = {}, self.plan.head
         for name, ref in self.plan.graph.outputs.items():
             reasons = [
                 self.finishes[head[i]] for i in self._wrote([ref]) if head[i] in self.finishes
             ]
             if reasons:
-                found[name] = next((one for one in reasons if one != "stop"), "stop")
-        return found
+                by_name[name] = next((reason for reason in reasons if reason != "stop"), "stop")
+        return by_name
 
     def _wrote(self, refs: Iterable[Ref]) -> Iterator[int]:
         """What wrote these outputs, decodings and what has grown: where one of several parts is
@@ -281,14 +329,14 @@ class LiveQuery(Query):
 
 
 def _unheard(query: LiveQuery, by_s: float) -> None:
-    """It is in no driver."""
+    """Nobody hears it: the query is in no driver."""
 
 
 def describe(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: its component and what it says, of
     which all lines but the first are indented."""
-    told = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
-    failure = QueryFailed(told)
+    message = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
+    failure = QueryFailed(message)
     failure.component, failure.__cause__ = failed.component, error
     return failure
 
@@ -328,8 +376,8 @@ def query_of(
         longer_s=longer_s,
     )
     tally = Tally(terms.most_parts, terms.most_primitives, terms.most_bytes)
-    kept = trace.values = kept_in(terms.values, inputs)
-    store = Store(plan, inputs, tally=tally, kept=kept)
+    kept_values = trace.values = kept_in(terms.values, inputs)
+    store = Store(plan, inputs, tally=tally, kept=kept_values)
     return LiveQuery(context, plan, store, run, trace, done, watcher, streams, terms, tally)
 
 

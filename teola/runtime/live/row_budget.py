@@ -42,13 +42,13 @@ class RowBudget:
                 "a bound in money needs the price of the rows' model: add it to `prices` of the "
                 "configuration or the Runtime"
             )
-        each, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
+        tokens_a_row, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
         while rows:
             answer = rows * self.answer_tokens
-            made = self.ledger.reserve(rows * each, answer, price, least=answer)
-            if made is not None:
-                self.pending.append(made)
-                return rows, made
+            reserved = self.ledger.reserve(rows * tokens_a_row, answer, price, least=answer)
+            if reserved is not None:
+                self.pending.append(reserved)
+                return rows, reserved
             rows //= 2
         return 0, None
 
@@ -60,10 +60,10 @@ class RowBudget:
     def wait(self, row_tokens: int, again: Callable[[], object]) -> BudgetSpent | None:
         """Call `again` when something was given back where there is too little; why there is no
         use in waiting."""
-        each, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
-        account = self.ledger.blocking(each, price)
+        tokens_a_row, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
+        account = self.ledger.blocking(tokens_a_row, price)
         if not account.open:
-            return self.ledger.spent(each, price)
+            return self.ledger.spent(tokens_a_row, price)
 
         def tried() -> bool:
             again()

@@ -109,7 +109,7 @@ class RowSource:
         return []
 
     def put_back(self, rows: list[Row]) -> None:
-        """These were taken too early: they come first in the next window."""
+        """Put rows back that were taken too early: they come first in the next window."""
         self._buffer.extendleft(reversed(rows))
 
     def _ask(self, rows: int) -> None:
@@ -170,20 +170,20 @@ class AnswerSink:
     def _give(self) -> None:
         broken = False
         while True:
-            found = self._waiting.get()
-            if callable(found):
-                found()
+            first = self._waiting.get()
+            if callable(first):
+                first()
                 return
-            answers, then = list(found), None
+            answers, then = list(first), None
             while len(answers) < AT_ONCE:
                 try:
-                    more = self._waiting.get_nowait()
+                    following = self._waiting.get_nowait()
                 except Empty:
                     break
-                if callable(more):
-                    then = more
+                if callable(following):
+                    then = following
                     break
-                answers += more
+                answers += following
             try:
                 if not broken:
                     self._on_answers(answers)

@@ -47,7 +47,7 @@ from teola.schedule.events import (
 from teola.schedule.row_run import RowRun
 
 CHARACTERS: float = 4.0
-"""Of a token, before an engine has counted any."""
+"""Characters of a token, before an engine has counted any."""
 SAMPLED = 64
 """Rows of a window by which one knows how long they are."""
 
@@ -78,7 +78,7 @@ class LiveRows(AskedRows[Row]):
         self._characters = 0
 
     def row_tokens(self, rows: list[Row]) -> int:
-        """Of a row's prompt on average, as far as one knows: by lengths, and by what engines
+        """Tokens of a row's prompt on average, as far as one knows: by lengths, and by what engines
         counted."""
         some = rows[:: max(1, len(rows) // SAMPLED)]
         length = sum(len(row.text) for row in some) / len(some) + len(self.instruction.text)
@@ -93,11 +93,11 @@ class LiveRows(AskedRows[Row]):
 
     def give(self, over: RowsOver) -> None:
         """Rows are over: their answers go to whoever asked."""
-        given: list[tuple[RowAnswer, int]] = over.given or []
-        answers = [answer for answer, _ in given]
+        pairs: list[tuple[RowAnswer, int]] = over.given or []
+        answers = [answer for answer, _ in pairs]
         prompt = cached = written = 0
         silent = unread = 0  # what an engine that counts nothing has taken, by lengths
-        for answer, characters in given:
+        for answer, characters in pairs:
             if answer.prompt_tokens:
                 prompt += answer.prompt_tokens
                 self._characters += characters
@@ -109,11 +109,11 @@ class LiveRows(AskedRows[Row]):
                 unread += len(answer.text or "")
         usage, i = Usage(prompt, written, cached), over.primitive
         self.used(usage)
-        lost = self.over(i, len(given), over.failed)
+        lost = self.over(i, len(pairs), over.failed)
         if self.budget is not None:
-            more = Usage(ceil(silent / CHARACTERS), ceil(unread / CHARACTERS))
+            estimated = Usage(ceil(silent / CHARACTERS), ceil(unread / CHARACTERS))
             self.budget.used(i, usage)
-            self.budget.used(i, more)
+            self.budget.used(i, estimated)
             if i not in self.windows:
                 self.budget.settle(i)
         for row, (_, cause) in zip(lost, over.failed, strict=True):
@@ -235,8 +235,8 @@ class SentRows:
         return bool(self._slices)
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Of all rows that are out."""
-        return [task for one in self._slices.values() for task in one.tasks.values()]
+        """The tasks of all rows that are out."""
+        return [task for sent_slice in self._slices.values() for task in sent_slice.tasks.values()]
 
     # --- windows ----------------------------------------------------------------------------
 
@@ -257,30 +257,30 @@ class SentRows:
                     live.wake()
                 return
             asked.wanted -= 1
-            made: Reservation | None = None
+            reserved: Reservation | None = None
             if asked.budget is not None:
-                made = self._afford(asked, asked.budget, rows)
-                if made is None:
+                reserved = self._afford(asked, asked.budget, rows)
+                if reserved is None:
                     return
-            self._measure(asked, rows, made)
+            self._measure(asked, rows, reserved)
 
     def _afford(self, asked: LiveRows, budget: RowBudget, rows: list[Row]) -> Reservation | None:
         """Leave of a window as many rows as its run can pay for, and put back the others; what was
         reserved for them. None: there are none, and it is tried again, or the run ends."""
         live, tokens = self._live, asked.row_tokens(rows)
         why: Exception | None = None
-        made: Reservation | None = None
+        reserved: Reservation | None = None
         count = 0
         # Until answers have told how many tokens a text has, the estimate counts for few rows.
         most = len(rows) if asked.answered else min(len(rows), SAMPLED)
         try:
-            count, made = budget.afford(most, tokens)
+            count, reserved = budget.afford(most, tokens)
         except InputError as error:
             why = error
         asked.source.put_back(rows[count:])
         del rows[count:]
-        if made is not None:
-            return made
+        if reserved is not None:
+            return reserved
         asked.wanted += 1
         why = why or budget.wait(tokens, partial(live.loop.call_soon, self.look, asked))
         if why is not None:
@@ -337,21 +337,21 @@ class SentRows:
         if asked is None:
             self._nobody(command, sent)
             return
-        one = _Slice(asked, host, command, work, lo, hi)
-        self._slices[work.run, work.primitive, command.batch, lo] = one
+        sent_slice = _Slice(asked, host, command, work, lo, hi)
+        self._slices[work.run, work.primitive, command.batch, lo] = sent_slice
         context, loop = live.context(), live.loop
         context.run(working_for.set, (asked.id,))
         around, self._entering = self._entering, True
         try:
             for row in range(lo, hi):
-                task = entered(loop, self._row(one, row), context.copy())
+                task = entered(loop, self._row(sent_slice, row), context.copy())
                 if not task.done():
-                    one.tasks[row] = task
+                    sent_slice.tasks[row] = task
         finally:
             self._entering = around
-        if one in self._dirty:
-            del self._dirty[one]
-            live.came(self._told(one))
+        if sent_slice in self._dirty:
+            del self._dirty[sent_slice]
+            live.came(self._told(sent_slice))
             live.wake()
 
     def _nobody(self, command: Dispatch, sent: Slice) -> None:
@@ -367,22 +367,22 @@ class SentRows:
         category = asked.run.asker.app, "rows"
         return Call(asked.context, parts, asked.decode, None, priority, category)
 
-    async def _row(self, one: _Slice, k: int) -> None:
+    async def _row(self, sent_slice: _Slice, k: int) -> None:
         """Ask one row."""
-        asked, row, begun = one.asked, one.rows[k], False
-        model = cast("LanguageModel", one.host.engine)
+        asked, row, begun = sent_slice.asked, sent_slice.rows[k], False
+        model = cast("LanguageModel", sent_slice.host.engine)
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            stream = opened(model, self._call(asked, row, one.work.priority))
+            stream = opened(model, self._call(asked, row, sent_slice.work.priority))
             try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):
                         raise no_delta(model.spec.name, delta)
                     if not begun:
                         begun = True
-                        one.firsts += 1
-                        self._changed(one)
+                        sent_slice.firsts += 1
+                        self._changed(sent_slice)
                     if delta.text:
                         pieces.append(delta.text)
                     usage = delta.usage or usage
@@ -390,31 +390,31 @@ class SentRows:
                 await stream.aclose()
                 raise
             if not begun:
-                told = "the engine ended the stream before its first token"
-                raise OutputError(told, retryable=True)
+                complaint = "the engine ended the stream before its first token"
+                raise OutputError(complaint, retryable=True)
         except asyncio.CancelledError:
-            asked.tried(one.work.primitive, row, pieces, usage)
-            one.failed.append(RowFailure(k, Cause(QueryCancelled("aborted")), begun))
+            asked.tried(sent_slice.work.primitive, row, pieces, usage)
+            sent_slice.failed.append(RowFailure(k, Cause(QueryCancelled("aborted")), begun))
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             if begun:
-                asked.tried(one.work.primitive, row, pieces, usage)
+                asked.tried(sent_slice.work.primitive, row, pieces, usage)
             again = isinstance(error, TeolaError) and error.retryable
             refused = refusal_of(error) if again else None
-            one.failed.append(RowFailure(k, Cause(error, again, refused=refused), begun))
+            sent_slice.failed.append(RowFailure(k, Cause(error, again, refused=refused), begun))
         else:
             text = "".join(pieces)
             if OPENS in text and not asked.decode.keep_thoughts:
                 spoken = Spoken()
                 text = spoken.feed(text) + spoken.end()
             characters = len(asked.instruction.text) + len(row.text)
-            one.ended.append(_Ended(k, _answer(row.id, text.strip(), usage), characters))
-        one.left -= 1
-        one.tasks.pop(k, None)
-        self._changed(one)
+            sent_slice.ended.append(_Ended(k, _answer(row.id, text.strip(), usage), characters))
+        sent_slice.left -= 1
+        sent_slice.tasks.pop(k, None)
+        self._changed(sent_slice)
 
-    def _changed(self, one: _Slice) -> None:
+    def _changed(self, sent_slice: _Slice) -> None:
         """Something has become of a slice: the core is told at the end of this turn."""
-        self._dirty[one] = None
+        self._dirty[sent_slice] = None
         if not (self._scheduled or self._entering):
             self._scheduled = True
             self._live.loop.call_soon(self._tell)
@@ -422,18 +422,18 @@ class SentRows:
     def _tell(self) -> None:
         self._scheduled = False
         dirty, self._dirty = self._dirty, {}
-        for one in dirty:
-            self._live.came(self._told(one))
+        for sent_slice in dirty:
+            self._live.came(self._told(sent_slice))
         self._live.turn()
 
-    def _told(self, one: _Slice) -> RowsEnded:
+    def _told(self, sent_slice: _Slice) -> RowsEnded:
         """What has become of a slice since the core was told last."""
-        ended, one.ended = one.ended, []
-        failed, one.failed = one.failed, []
-        firsts, one.firsts = one.firsts, 0
-        command, work = one.command, one.work
-        if not one.left:
-            del self._slices[work.run, work.primitive, command.batch, one.lo]
+        ended, sent_slice.ended = sent_slice.ended, []
+        failed, sent_slice.failed = sent_slice.failed, []
+        firsts, sent_slice.firsts = sent_slice.firsts, 0
+        command, work = sent_slice.command, sent_slice.work
+        if not sent_slice.left:
+            del self._slices[work.run, work.primitive, command.batch, sent_slice.lo]
         cached = generated = None
         if ended:
             ended.sort()
@@ -446,7 +446,7 @@ class SentRows:
             command.batch,
             work.run,
             work.primitive,
-            one.lo,
+            sent_slice.lo,
             ranges([row for row, _, _ in ended]),
             failed,
             firsts,
@@ -458,8 +458,8 @@ class SentRows:
     def abort(self, command: AbortRows) -> None:
         """Stop what is left of a slice."""
         key = command.run, command.primitive, command.batch, command.lo
-        if (one := self._slices.get(key)) is not None:
-            for task in list(one.tasks.values()):
+        if (sent_slice := self._slices.get(key)) is not None:
+            for task in list(sent_slice.tasks.values()):
                 task.cancel()
 
 

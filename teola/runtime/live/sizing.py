@@ -76,21 +76,21 @@ class Sizing:
             else:
                 before = job.query.run.before(job.primitive)
                 job.query.tokens[job.primitive] = keys.tokens
-                own = keys.tokens - job.query.tokens.get(before, 0)
-                size = Size(max(1, own), keys.blocks)
+                own_tokens = keys.tokens - job.query.tokens.get(before, 0)
+                size = Size(max(1, own_tokens), keys.blocks)
             self._post(Sized(job.engine, job.query.id, job.primitive, size))
         self._wake()
 
 
 def _measured(jobs: list[_Job]) -> list[Keys | None]:
-    """None: it failed, which the call itself will do too."""
-    found: list[Keys | None] = []
+    """The sizes of some jobs. None: it failed, which the call itself will do too."""
+    measured: list[Keys | None] = []
     for job in jobs:
         try:
-            found.append(job.maker.keys(job.call))
+            measured.append(job.maker.keys(job.call))
         except Exception as error:  # noqa: BLE001 - the size is estimated then
             name = type(error).__name__
-            told = "engine %(engine)s cannot measure a prompt: %(error_type)s"
-            note(log, logging.DEBUG, "unmeasured", told, engine=job.engine, error_type=name)
-            found.append(None)
-    return found
+            message = "engine %(engine)s cannot measure a prompt: %(error_type)s"
+            note(log, logging.DEBUG, "unmeasured", message, engine=job.engine, error_type=name)
+            measured.append(None)
+    return measured

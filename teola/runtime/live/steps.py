@@ -81,7 +81,7 @@ class Steps:
         return not isinstance(self.keeps, Nowhere)
 
     def key(self, run: GraphRun, i: int) -> str:
-        """Of primitive `i` of a run; of the call that it leads, if it leads one."""
+        """The key of primitive `i` of a run; of the call that it leads, if it leads one."""
         return key_of(self._root, run, i)
 
     def known(self, run: GraphRun) -> frozenset[int]:
@@ -89,15 +89,15 @@ class Steps:
         if not self.found:
             return frozenset()
         plan = run.plan
-        found = {
+        known_indices = {
             i
             for i, p in enumerate(plan.primitives)
             if (plan.members[i] or kept(p)) and self._has(run, i)
         }
         for i in reversed(range(len(plan))):  # pieces of prompts stand before the rest
-            if plan.rest[i] in found:
-                found.add(i)
-        return frozenset(found)
+            if plan.rest[i] in known_indices:
+                known_indices.add(i)
+        return frozenset(known_indices)
 
     def _has(self, run: GraphRun, i: int) -> bool:
         key = self.key(run, i)
@@ -169,8 +169,8 @@ def packed(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [packed(item, key) for item in value]
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        found = {name: packed(item, key) for name, item in value.items()}
-        return {ESCAPED: found} if any(name.startswith("$") for name in value) else found
+        entries = {name: packed(item, key) for name, item in value.items()}
+        return {ESCAPED: entries} if any(name.startswith("$") for name in value) else entries
     raise OutputError(
         f"{key}: it gave {type(value).__name__}, which cannot be kept for a query that outlives "
         "its server: give texts, numbers, lists, mappings or hits, or declare the function pure"

@@ -13,9 +13,9 @@ from teola.engine import Chunk, Hit, Scope
 from teola.runtime.values import RemoteList
 
 TEXT_CHARACTERS: Final = 4_000
-"""Of one text."""
+"""Characters of one text."""
 CHARACTERS: Final = 20_000
-"""Of all of an excerpt, about: each value that is no text counts as `FEW`."""
+"""Characters of a whole excerpt, about: each value that is no text counts as `FEW`."""
 DEPTH: Final = 8
 FEW: Final = 8
 SLACK: Final = 8_000
@@ -35,7 +35,7 @@ def excerpts(values: Mapping[str, Any], hide: Hide, most: int = CHARACTERS) -> d
 
 
 def bytes_of_text(text: str) -> int:
-    """As UTF-8."""
+    """Bytes of a text as UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 

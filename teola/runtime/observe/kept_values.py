@@ -20,9 +20,10 @@ from teola.schedule.plan import Plan
 
 KeepValues = Literal["off", "small", "all"]
 MOST_BYTES: Final[Mapping[str, int]] = {"small": 2 * 2**10, "all": 64 * 2**10}
-"""Of one value."""
+"""Bytes that are kept of one value, by level."""
 QUERY_BYTES: Final = 8 * 2**20
-"""Of all values of a query, with those of its parts and of queries inside it."""
+"""Bytes that are kept of all values of a query, with those of its parts and of queries inside
+it."""
 INTERNAL: Final = "sequence"
 """The port between an LLM call and its decodings, which holds nothing to look at."""
 
@@ -53,7 +54,7 @@ class ValueRoom:
 
 
 def room_for(level: KeepValues, secrets: Secrets) -> ValueRoom | None:
-    """Of a query with these secrets; None where nothing is to be kept."""
+    """The room of a query with these secrets; None where nothing is to be kept."""
     return None if level == "off" else ValueRoom(level, secrets.hidden if secrets else None)
 
 
@@ -81,7 +82,7 @@ class KeptValues:
 
     @property
     def bytes(self) -> int:
-        """Of everything that is kept, about."""
+        """Bytes of everything that is kept, about."""
         return self._bytes
 
     # --- while it runs ------------------------------------------------------------------------
@@ -115,8 +116,8 @@ class KeptValues:
         prompt: list[PromptPart] = []
         for k, part in enumerate((*before, *parts)):
             if most <= 0:
-                left = len(before) + len(parts) - k
-                prompt.append(PromptPart("", f"[cut: {left:,} more parts]", False))
+                parts_left = len(before) + len(parts) - k
+                prompt.append(PromptPart("", f"[cut: {parts_left:,} more parts]", False))
                 break
             text = self._excerpt(part.text, most)
             most -= bytes_of_text(text)
@@ -141,17 +142,17 @@ class KeptValues:
         it, by what gives it. None: nothing of it is kept."""
         p = plan.primitives[i]
         named = p.inputs or tuple((str(ref), ref) for ref in plan.refs[i])
-        found = dict(self._pieces.get(i, {}))
+        shown = dict(self._pieces.get(i, {}))
         for name, value in named:
             if isinstance(value, Const):
-                found[name] = ValueExcerpt(self.room.hide, self.room.most, in_bytes=True).of(
+                shown[name] = ValueExcerpt(self.room.hide, self.room.most, in_bytes=True).of(
                     value.value
                 )
-            elif isinstance(value, Ref) and name not in found and value.port != INTERNAL:
+            elif isinstance(value, Ref) and name not in shown and value.port != INTERNAL:
                 values = self._source(plan, value.producer)
                 if value.port in values and value.items is None:
-                    found[name] = values[value.port]
-        return found or None
+                    shown[name] = values[value.port]
+        return shown or None
 
     def _source(self, plan: Plan, producer: str) -> Mapping[str, Any]:
         if producer == QUERY:
@@ -185,5 +186,5 @@ class KeptValues:
 
 
 def kept_in(room: ValueRoom | None, inputs: Mapping[str, Any]) -> KeptValues | None:
-    """Of a graph that begins with these inputs; None where nothing is to be kept."""
+    """What is kept of a graph that begins with these inputs; None where nothing is to be kept."""
     return None if room is None else KeptValues(room, inputs)

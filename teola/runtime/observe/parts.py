@@ -71,7 +71,7 @@ def _kind_json(kind: PartKind, zero: float, now: float) -> dict[str, Any]:
 
 def _part_json(part: Trace, zero: float, now: float) -> dict[str, Any]:
     begun = part.admitted - zero
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "label": label(part),
         "state": part.state,
         "start": begun,
@@ -80,8 +80,8 @@ def _part_json(part: Trace, zero: float, now: float) -> dict[str, Any]:
         "tokens": part.prompt_tokens + part.completion_tokens,
     }
     if part.inner:
-        found["kinds"] = [_kind_json(kind, zero, now) for kind in kinds(part)]
-    return found
+        fields["kinds"] = [_kind_json(kind, zero, now) for kind in kinds(part)]
+    return fields
 
 
 def grown_primitives(trace: Trace) -> int:

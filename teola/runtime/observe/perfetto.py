@@ -38,8 +38,8 @@ def to_perfetto(trace: Recorded) -> dict[str, Any]:
         events += (_slice(span, *placed[span]) for span in spans)
         events += (event for k, span in enumerate(spans) for event in _waiting(span, lane, pid, k))
     for pid, engine in enumerate(engines, 1):
-        own = [span for span in trace.spans if span.engine == engine]
-        events += _counters(own, pid)
+        at_engine = [span for span in trace.spans if span.engine == engine]
+        events += _counters(at_engine, pid)
     events += _flows(trace, placed)
     metadata = [event for event in events if event["ph"] == "M"]
     timed = sorted((e for e in events if e["ph"] != "M"), key=lambda event: event["ts"])

@@ -27,23 +27,23 @@ class Placement(NamedTuple):
         return self.reason.words(self.instance)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; tokens only where the instance counted."""
-        found: dict[str, Any] = {
+        """The placement as JSON values; tokens only where the instance counted."""
+        fields: dict[str, Any] = {
             "primitive": self.primitive,
             "engine": self.engine,
             "instance": self.instance,
             "why": self.why,
         }
         if self.usage is not None:
-            found["prompt_tokens"] = self.usage.prompt_tokens
-            found["found_tokens"] = self.usage.cached_tokens
-            found["answer_tokens"] = self.usage.completion_tokens
-        return found
+            fields["prompt_tokens"] = self.usage.prompt_tokens
+            fields["found_tokens"] = self.usage.cached_tokens
+            fields["answer_tokens"] = self.usage.completion_tokens
+        return fields
 
 
 def placements(trace: Trace) -> list[Placement]:
-    """Of all calls of a query, with those of its parts and of queries inside, in the order in which
-    they were sent."""
+    """The placements of all calls of a query, with those of its parts and of queries inside, in the
+    order in which they were sent."""
     found = [one for scope in scopes(trace) for one in _of_scope(scope)]
     found.sort(key=lambda one: one[0])
     return [one for _, one in found]
@@ -57,8 +57,8 @@ def _of_scope(scope: GraphScope) -> Iterator[tuple[float, Placement]]:
     last = {sent[0]: k for k, (sent, _) in enumerate(tries)}
     for k, (sent, reason) in enumerate(tries):
         i, p = sent[0], plan.primitives[sent[0]]
-        told = usage.get(p.id) if last[i] == k else None
-        yield sent[4], Placement(scope.id(p.id), p.engine, sent[5], reason, told)
+        tokens = usage.get(p.id) if last[i] == k else None
+        yield sent[4], Placement(scope.id(p.id), p.engine, sent[5], reason, tokens)
 
 
 class Hits(NamedTuple):
@@ -68,7 +68,7 @@ class Hits(NamedTuple):
     found_tokens: int = 0
 
     def plus(self, usage: Usage) -> Hits:
-        """With those of another call."""
+        """The sum of these tokens and those of another call."""
         prompt, found = self
         return Hits(prompt + usage.prompt_tokens, found + usage.cached_tokens)
 

@@ -46,13 +46,13 @@ class Recorded:
     def of(cls, trace: Trace) -> Self:
         """What a query of this process recorded."""
         edges = trace.plan.graph.edges() if trace.plan else ()
-        found = whole(trace)
+        woven = whole(trace)
         return cls(
             trace.query_id,
             trace.app,
             trace.state,
             trace.latency_s,
-            *_ran(found.spans, found.before, tuple((edge.source, edge.target) for edge in edges)),
+            *_ran(woven.spans, woven.before, tuple((edge.source, edge.target) for edge in edges)),
             tuple(shares_of(trace)),
         )
 
@@ -61,8 +61,8 @@ class Recorded:
         """A timeline that a server told. graph: its e-graph; None: there is none yet. Raises
         InputError."""
         try:
-            spans = [_span(one) for one in timeline["spans"]]
-            indices = (one["waited_for"] for one in timeline["spans"])
+            spans = [_span(entry) for entry in timeline["spans"]]
+            indices = (entry["waited_for"] for entry in timeline["spans"])
             before = [NONE if i is None else int(i) for i in indices]
             edges = tuple((edge["from"], edge["to"]) for edge in (graph or {}).get("edges", ()))
             return cls(
@@ -71,7 +71,7 @@ class Recorded:
                 timeline["state"],
                 timeline["end_s"],
                 *_ran(spans, before, edges),
-                tuple(TimeShare(**one) for one in timeline["shares"]),
+                tuple(TimeShare(**entry) for entry in timeline["shares"]),
             )
         except (IndexError, KeyError, TypeError, ValueError, AttributeError):
             raise InputError("that is no timeline; is it a Teola server of this version?") from None
@@ -88,15 +88,15 @@ class Recorded:
 
     def lanes(self) -> dict[Lane, list[Span]]:
         """Spans by where they ran: the query itself first, then engines by their first span."""
-        found: dict[Lane, list[Span]] = {Lane(ITSELF, -1): []}
+        by_lane: dict[Lane, list[Span]] = {Lane(ITSELF, -1): []}
         for span in self.spans:
             lane = Lane(span.engine, span.instance) if span.engine else Lane(ITSELF, -1)
-            found.setdefault(lane, []).append(span)
-        order = list(dict.fromkeys(lane.engine for lane in found))
+            by_lane.setdefault(lane, []).append(span)
+        order = list(dict.fromkeys(lane.engine for lane in by_lane))
         return {
-            lane: found[lane]
-            for lane in sorted(found, key=lambda x: (order.index(x.engine), x.instance))
-            if found[lane]
+            lane: by_lane[lane]
+            for lane in sorted(by_lane, key=lambda x: (order.index(x.engine), x.instance))
+            if by_lane[lane]
         }
 
 
@@ -107,8 +107,8 @@ def _ran(
     spans: Sequence[Span], before: Sequence[int], edges: Edges
 ) -> tuple[tuple[Span, ...], Edges, tuple[int, ...]]:
     """What ran of these spans, the edges, and whom it waited for among what ran."""
-    kept = [i for i, span in enumerate(spans) if span.state not in NOT_RUN]
-    place = {i: k for k, i in enumerate(kept)}
+    indices = [i for i, span in enumerate(spans) if span.state not in NOT_RUN]
+    place = {i: k for k, i in enumerate(indices)}
 
     def above(i: int) -> int:
         at = before[i]
@@ -116,7 +116,7 @@ def _ran(
             at = before[at]
         return place.get(at, NONE)
 
-    return tuple(spans[i] for i in kept), edges, tuple(map(above, kept))
+    return tuple(spans[i] for i in indices), edges, tuple(map(above, indices))
 
 
 _FIELDS = frozenset(field.name for field in fields(Span))

@@ -44,26 +44,29 @@ class TimeShare:
 
 
 def shares(spans: Sequence[Span], path: Iterable[Stretch]) -> list[TimeShare]:
-    """Of a critical path through these spans, the largest first. What waited behind other work of
-    the same query counts as that work; what waited for other queries is apart, by engine."""
-    found: dict[str, TimeShare] = {}
+    """Shares of a critical path through these spans, the largest first. What waited behind other
+    work of the same query counts as that work; what waited for other queries is apart, by
+    engine."""
+    by_label: dict[str, TimeShare] = {}
     begun = any(span.engine for span in spans)
-    for one in path:
-        op = spans[one.blocker].op if one.kind == "behind" else one.op
-        name = one.kind if one.kind in ("queued", "between", "people") else _OF.get(op, CALL)
+    for stretch in path:
+        op = spans[stretch.blocker].op if stretch.kind == "behind" else stretch.op
+        name = (
+            stretch.kind if stretch.kind in ("queued", "between", "people") else _OF.get(op, CALL)
+        )
         if name == "queued":
-            label = f"waiting for others at {one.engine}"
+            label = f"waiting for others at {stretch.engine}"
         elif name == "between":
             label = "between primitives" if begun else "before any primitive"
         else:
             label = CLASSES[name][0]
-        before = found[label].s if label in found else 0.0
-        found[label] = TimeShare(name, label, before + one.end - one.start)
-    return sorted(found.values(), key=lambda share: -share.s)
+        before = by_label[label].s if label in by_label else 0.0
+        by_label[label] = TimeShare(name, label, before + stretch.end - stretch.start)
+    return sorted(by_label.values(), key=lambda share: -share.s)
 
 
 def shares_of(trace: Trace) -> list[TimeShare]:
-    """Of a query that has ended."""
+    """Shares of a query that has ended."""
     found = whole(trace)
     answered = trace.state in ("ok", "partial")
     path = critical_path(
@@ -73,7 +76,7 @@ def shares_of(trace: Trace) -> list[TimeShare]:
 
 
 def shares_json(found: Iterable[TimeShare]) -> list[dict[str, Any]]:
-    """As JSON values."""
+    """Shares as JSON values."""
     return [asdict(share) for share in found]
 
 

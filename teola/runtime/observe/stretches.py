@@ -57,11 +57,9 @@ class Stretch:
 
 
 def waited_for(spans: Sequence[Span], parents: Parents) -> tuple[int, ...]:
-    """Of each span the index of the one whose end it waited for, NONE if there is none.
-
-    That is the last of what its primitive reads; for a further try the one that failed; for
-    primitives that read nothing the steps before the graph.
-    """
+    """For each span, the index of the one whose end it waited for (NONE: it waited for none). That
+    is the last of what its primitive reads; for a further try the one that failed; for primitives
+    that read nothing the steps before the graph."""
     of: dict[str, list[int]] = defaultdict(list)
     steps: list[int] = []
     for i, span in enumerate(spans):
@@ -103,11 +101,11 @@ def chain(
     """
     ended = [i for i, s in enumerate(spans) if s.state != "cancelled" or not answered]
     at = max(ended, key=lambda i: (spans[i].end, spans[i].start, i), default=NONE)
-    found: list[int] = []
-    while at != NONE and at not in found:
-        found.append(at)
+    indices: list[int] = []
+    while at != NONE and at not in indices:
+        indices.append(at)
         at = before[at]
-    return tuple(i for i in reversed(found) if spans[i].state not in NOT_RUN)
+    return tuple(i for i in reversed(indices) if spans[i].state not in NOT_RUN)
 
 
 def critical_path(
@@ -205,35 +203,35 @@ def _waited(spans: Sequence[Span], i: int, there: Sequence[int]) -> Waited:
 
 def waits_on_path(spans: Sequence[Span], path: Sequence[Stretch]) -> dict[str, Any]:
     """{"own_s", "others": {engine: seconds}, "limits_s", "people_s"}: what the path waited for."""
-    own = sum(one.end - one.start for one in path if one.kind == "behind")
-    people = sum(one.end - one.start for one in path if one.kind == "people")
+    own_s = sum(stretch.end - stretch.start for stretch in path if stretch.kind == "behind")
+    people = sum(stretch.end - stretch.start for stretch in path if stretch.kind == "people")
     queued: dict[int, float] = defaultdict(float)
-    for one in path:
-        if one.kind == "queued":
-            queued[one.span] += one.end - one.start
-    limits, others = 0.0, dict[str, float]()
+    for stretch in path:
+        if stretch.kind == "queued":
+            queued[stretch.span] += stretch.end - stretch.start
+    limits, by_engine = 0.0, dict[str, float]()
     for i, seconds in queued.items():
         limited = min(spans[i].limited_s, seconds)
         limits += limited
-        others[spans[i].engine] = others.get(spans[i].engine, 0.0) + seconds - limited
-    return {"own_s": own, "others": others, "limits_s": limits, "people_s": people}
+        by_engine[spans[i].engine] = by_engine.get(spans[i].engine, 0.0) + seconds - limited
+    return {"own_s": own_s, "others": by_engine, "limits_s": limits, "people_s": people}
 
 
 def _blockers(spans: Sequence[Span], i: int, since: float) -> list[tuple[int, float]]:
     """What a span waited behind from `since` until it was sent, and until when: the index of
     another span of the query on its instance (of several the last to end), or NONE."""
     span = spans[i]
-    own = [k for k, other in enumerate(spans) if k != i and _occupies(other, span, since)]
-    cuts = {span.start} | {t for k in own for t in (spans[k].start, spans[k].end)}
-    found: list[tuple[int, float]] = []
+    beside = [k for k, other in enumerate(spans) if k != i and _occupies(other, span, since)]
+    cuts = {span.start} | {t for k in beside for t in (spans[k].start, spans[k].end)}
+    pieces: list[tuple[int, float]] = []
     for end in sorted(t for t in cuts if since < t <= span.start):
-        there = [k for k in own if spans[k].start <= since and spans[k].end >= end]
+        there = [k for k in beside if spans[k].start <= since and spans[k].end >= end]
         blocker = max(there, key=lambda k: (spans[k].end, k), default=NONE)
-        if found and found[-1][0] == blocker:
-            found.pop()
-        found.append((blocker, end))
+        if pieces and pieces[-1][0] == blocker:
+            pieces.pop()
+        pieces.append((blocker, end))
         since = end
-    return found
+    return pieces
 
 
 def _occupies(other: Span, span: Span, since: float) -> bool:

@@ -32,18 +32,23 @@ NO_PRIMITIVE: Final = -1
 """Index of a step that is outside the graph."""
 NO_SECONDS: Final[Mapping[str, float]] = {}
 MOST_NOTICES: Final = 20
-"""Of a query; those of a thousand parts would say little more."""
+"""Notices that are kept of a query; those of a thousand parts would say little more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """One slice of one primitive, in seconds since the query was admitted.
 
-    queued: when the primitive became ready. start: when it was sent to its instance. end: when its
-    outputs were there. batch: number of the batch, batch_size: primitives (slices) in it. state:
-    done, failed (that try), skipped or cancelled; running (its end is not known) while it is. What
-    was never sent begins when it ends. error: why that try failed. why: why an LLM call went to its
-    instance, or waits, in words. limited_s: how much of its wait a rate limit caused.
+    queued: when the primitive became ready.
+    start: when it was sent to its instance; what was never sent begins when it ends.
+    end: when its outputs were there.
+    batch: number of the batch.
+    batch_size: primitives (slices) in it.
+    lo, hi: its items.
+    state: done, failed (that try), skipped or cancelled; running while its end is not known.
+    error: why that try failed.
+    why: why an LLM call went to its instance, or waits, in words.
+    limited_s: how much of its wait a rate limit caused.
     """
 
     primitive: str
@@ -102,7 +107,7 @@ class _Ended(NamedTuple):
 
 
 SentTuple = tuple[int, int, int, float, float, int, int, int]
-"""As `_Sent`, which takes longer to make, without its reason."""
+"""The fields of `_Sent`, which takes longer to make, without its reason."""
 EndedTuple = tuple[int, int, float, str]
 
 
@@ -143,16 +148,17 @@ class Trace:
         self._extra: list[Span] = []
         self._usage: dict[int, Usage] = {}
         self._reasons: dict[int, Reason] = {}
-        """Of LLM calls, by where they stand in `_sent`."""
+        """Reasons of LLM calls, by their places in `_sent`."""
         self._limited: dict[int, float] = {}
         """How much of a wait a rate limit caused, likewise."""
         self._errors: dict[EndedTuple, str] = {}
         self._beaten: dict[int, float] = {}
-        """Of what was sent, tries that another one at the same time was sooner than: until when."""
+        """Tries that another one at the same time was sooner than, by their places in `_sent`:
+        until when they ran."""
         self._unsent: list[_Sent] = []
         """What waited for an instance when the query ended."""
         self._counts = CallCounts()
-        """Of its own calls, and of those of parts that are not among `inner`."""
+        """Counts of its own calls, and of those of parts that are not among `inner`."""
 
     @property
     def cut(self) -> bool:
@@ -167,7 +173,7 @@ class Trace:
             self.failures.setdefault(component, Failures()).join(remarks.failures)
 
     def take_remarks(self, part: Trace) -> None:
-        """Those of a part that has ended are those of the query."""
+        """Take over the remarks of a part that has ended."""
         for notice in part.notices:
             self.add_notice(notice)
         for component, failures in part.failures.items():
@@ -193,7 +199,7 @@ class Trace:
         self._sent.append((primitive, lo, hi, queued, at, instance, batch, batch_size))
 
     def limited(self, seconds: float) -> None:
-        """So much of the wait of what was sent last a rate limit caused."""
+        """Note how much of the wait of what was sent last a rate limit caused."""
         self._limited[len(self._sent) - 1] = seconds
 
     def explained(self, reason: Reason) -> None:
@@ -257,7 +263,7 @@ class Trace:
 
     @property
     def counts(self) -> CallCounts:
-        """Of its calls, and of those of its parts and the queries inside it."""
+        """Counts of its calls, and of those of its parts and the queries inside it."""
         found = CallCounts()
         found.join(self._counts)
         for trace in self.inner:
@@ -275,7 +281,7 @@ class Trace:
 
     @property
     def kept_bytes(self) -> int:
-        """Of `values`, and of those inside it, about."""
+        """Bytes of `values`, and of those inside it, about."""
         own = self.values.bytes if self.values is not None else 0
         return own + sum(trace.kept_bytes for trace in self.inner)
 
@@ -299,7 +305,7 @@ class Trace:
 
     @property
     def found_tokens(self) -> int:
-        """Of the prompts, as far as engines tell what they found in their caches."""
+        """Tokens of the prompts that engines found in their caches, as far as they tell."""
         return self._counts.cached + sum(trace.found_tokens for trace in self.inner)
 
     @property
@@ -313,17 +319,17 @@ class Trace:
         return self._usage
 
     def copy(self) -> Trace:
-        """As it is now, for another thread to look at while this one goes on."""
-        found = Trace.__new__(Trace)
-        found.__dict__ |= self.__dict__
-        found._sent, found._ended, found._extra = self._sent[:], self._ended[:], self._extra[:]
-        found._usage, found._errors = {**self._usage}, {**self._errors}
-        found._reasons = {**self._reasons}
-        found._limited, found._beaten = {**self._limited}, {**self._beaten}
-        found._unsent = self._unsent[:]
-        found._counts = replace(self._counts)
-        found.inner = [trace.copy() for trace in self.inner]
-        return found
+        """A copy of it as it is now, for another thread to look at while this one goes on."""
+        copied = Trace.__new__(Trace)
+        copied.__dict__ |= self.__dict__
+        copied._sent, copied._ended, copied._extra = self._sent[:], self._ended[:], self._extra[:]
+        copied._usage, copied._errors = {**self._usage}, {**self._errors}
+        copied._reasons = {**self._reasons}
+        copied._limited, copied._beaten = {**self._limited}, {**self._beaten}
+        copied._unsent = self._unsent[:]
+        copied._counts = replace(self._counts)
+        copied.inner = [trace.copy() for trace in self.inner]
+        return copied
 
     @property
     def latency_s(self) -> float:
@@ -342,32 +348,34 @@ class Trace:
         then."""
         opened: dict[tuple[int, int], list[_Sent]] = {}
         beaten = []
-        for k, one in enumerate(self._sent):
-            sent = _Sent(*one, self._reasons.get(k), self._limited.get(k, 0.0))
+        for k, fields in enumerate(self._sent):
+            attempt = _Sent(*fields, self._reasons.get(k), self._limited.get(k, 0.0))
             if k in self._beaten:
-                beaten.append(self._span(sent, self._beaten[k], "cancelled"))
+                beaten.append(self._span(attempt, self._beaten[k], "cancelled"))
                 continue
-            opened.setdefault((sent.primitive, sent.lo), []).append(sent)
-        found, dropped = [*self._extra, *beaten], dict[int, float]()
+            opened.setdefault((attempt.primitive, attempt.lo), []).append(attempt)
+        spans, dropped = [*self._extra, *beaten], dict[int, float]()
         for end in map(_Ended._make, self._ended):
             tries = opened.get((end.primitive, end.lo))
             begun = tries and tries[0].at <= end.at  # else it is of a decoding, before another try
-            sent = tries.pop(0) if tries and begun else self._decoding(end)
-            found.append(self._span(sent, end.at, end.state, self._errors.get(end, "")))
+            attempt = tries.pop(0) if tries and begun else self._decoding(end)
+            spans.append(self._span(attempt, end.at, end.state, self._errors.get(end, "")))
             if end.state == "skipped":
                 dropped[end.primitive] = end.at
-        left = "running" if self.finished is None else "cancelled"
-        for sent in (*chain(*opened.values()), *self._decodings()):
-            end_at = sent.at if self.finished is None else self.finished
-            end_at = max(sent.at, min(end_at, dropped.get(sent.primitive, end_at)))
-            found.append(self._span(sent, end_at, left))
+        open_state = "running" if self.finished is None else "cancelled"
+        for attempt in (*chain(*opened.values()), *self._decodings()):
+            end_at = attempt.at if self.finished is None else self.finished
+            end_at = max(attempt.at, min(end_at, dropped.get(attempt.primitive, end_at)))
+            spans.append(self._span(attempt, end_at, open_state))
         if (at := self.finished) is not None:
-            found += [self._span(sent._replace(at=at), at, left) for sent in self._unsent]
-        return sorted(found, key=lambda span: (span.start, span.end, span.primitive))
+            spans += [
+                self._span(attempt._replace(at=at), at, open_state) for attempt in self._unsent
+            ]
+        return sorted(spans, key=lambda span: (span.start, span.end, span.primitive))
 
     @property
     def reasons(self) -> Iterator[tuple[SentTuple, Reason]]:
-        """Of each try of an LLM call, as it was sent, why it went there."""
+        """Each try of an LLM call, as it was sent, and why it went there."""
         return ((self._sent[k], reason) for k, reason in self._reasons.items())
 
     def places(self) -> Iterator[tuple[str, int]]:
@@ -405,7 +413,7 @@ class Trace:
         return self._member(i, end.at if begun is None else begun, end.at)
 
     def _decodings(self) -> Iterator[_Sent]:
-        """Those that are being written: nothing is recorded of one until it has ended."""
+        """Decodings that are being written: nothing is recorded of one until it has ended."""
         if self.plan is None:
             return
         last = {end[0]: end[3] for end in self._ended}
@@ -489,15 +497,15 @@ class Trace:
         for scope in every:
             i = scope.index(id)
             if i is not None:
-                found = scope.primitive(id, i)
-                found["batches"] = _members(scope.batches(i), [self, *beside])
-                return {"query_id": self.query_id, **found}
+                row = scope.primitive(id, i)
+                row["batches"] = _members(scope.batches(i), [self, *beside])
+                return {"query_id": self.query_id, **row}
         raise UnknownName("primitive", id, every[0].known)
 
     def to_json(self, *, errors: bool = True) -> dict[str, Any]:
         """The trace as JSON values, with those of the queries inside it (`after_s`: how long after
         its own admission they were admitted)."""
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "query_id": self.query_id,
             "app": self.app,
             "state": self.state,
@@ -505,15 +513,15 @@ class Trace:
             "spans": [span_json(span, errors=errors) for span in self.spans],
         }
         if self.parent is not None:
-            found["parent"] = self.parent._asdict()
+            fields["parent"] = self.parent._asdict()
         if self.more:
-            found["more"] = {"parts": self.more, "failed": self.more_failed}
+            fields["more"] = {"parts": self.more, "failed": self.more_failed}
         if self.inner:
-            found["inner"] = [
+            fields["inner"] = [
                 {"after_s": trace.admitted - self.admitted, **trace.to_json(errors=errors)}
                 for trace in self.inner
             ]
-        return found
+        return fields
 
 
 def engine_seconds(trace: Trace) -> Mapping[str, float]:
@@ -521,26 +529,26 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     place there. A batch's time is shared evenly among its slices; an LLM call has its place until
     its last decoding ends; of a slice that was tried again, all tries count, with the time between
     them."""
-    found = trace.left_s
+    seconds = trace.left_s
     for part in trace.inner:
-        found = added(found, engine_seconds(part))
+        seconds = added(seconds, engine_seconds(part))
     plan, (sent, ended, _) = trace.plan, trace.raw
     if plan is None:
-        return found
-    own, head, primitives = dict[str, float](), plan.head, plan.primitives
+        return seconds
+    by_engine, head, primitives = dict[str, float](), plan.head, plan.primitives
     begun: dict[int, tuple[float, float]] = {}
     for i, _, _, _, at, _, _, size in sent:
         if (engine := primitives[i].engine) and i not in begun:
             begun[i] = at, size
-            own.setdefault(engine, 0.0)
+            by_engine.setdefault(engine, 0.0)
     last = dict[int, float]()
     for i, _, at, state in ended:
         if state not in NOT_RUN:
             last[head[i]] = at
     for i, (first, share) in begun.items():
         if (end := last.get(i)) is not None:
-            own[primitives[i].engine] += max(0.0, end - first) / share
-    return added(found, own) if found else own
+            by_engine[primitives[i].engine] += max(0.0, end - first) / share
+    return added(seconds, by_engine) if seconds else by_engine
 
 
 def added(some: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -586,32 +594,32 @@ class GraphScope:
         return [*(plan.ids if plan else ()), *(span.primitive for span in extra)]
 
     def index(self, id: str) -> int | None:
-        """Of the primitive that is called `id` in the query, -1 of a step before the graph; None:
-        it is not one of this scope."""
+        """Index of the primitive that is called `id` in the query, -1 of a step before the graph;
+        None: it is not one of this scope."""
         own = id.removeprefix(f"{self.path}/") if self.path else id
         if self.id(own) != id or own not in self.known:
             return None
         return self.trace.plan.index.get(own, NO_PRIMITIVE) if self.trace.plan else NO_PRIMITIVE
 
     def batches(self, i: int) -> list[Batch]:
-        """Those that primitive `i` went in."""
+        """The batches that primitive `i` went in."""
         plan, (every, _, _) = self.trace.plan, self.trace.raw
         if plan is None or i == NO_PRIMITIVE:
             return []
-        found: dict[int, Batch] = {}
+        by_number: dict[int, Batch] = {}
         engine = plan.primitives[i].engine
         for sent in starmap(_Sent, every):
             if sent.primitive == i and sent.batch >= 0:
-                found[sent.batch] = Batch(
+                by_number[sent.batch] = Batch(
                     engine, sent.instance, sent.batch, sent.batch_size, sent.at
                 )
-        return list(found.values())
+        return list(by_number.values())
 
     def primitive(self, id: str, i: int) -> dict[str, Any]:
         """See `Trace.primitive`."""
         trace, plan = self.trace, self.trace.plan
-        own = id.removeprefix(f"{self.path}/")
-        tries = [self.placed(span) for span in trace.spans if span.primitive == own]
+        primitive = id.removeprefix(f"{self.path}/")
+        tries = [self.placed(span) for span in trace.spans if span.primitive == primitive]
         p = plan.primitives[i] if plan is not None and i != NO_PRIMITIVE else None
         values = trace.values if p is not None else None
         began = any(span.state not in (*NOT_RUN, "queued") for span in tries)
@@ -620,13 +628,13 @@ class GraphScope:
         usage = trace.usage(i) if p is not None else None
         return {
             "primitive": id,
-            "op": p.op.value if p else own,
-            "component": p.component if p else own,
+            "op": p.op.value if p else primitive,
+            "component": p.component if p else primitive,
             "engine": p.engine if p else "",
             "state": tries[-1].state if tries else "",
             "inputs": inputs,
             "outputs": values.outputs(i) if values else None,
-            "prompt": None if prompt is None else [one._asdict() for one in prompt],
+            "prompt": None if prompt is None else [message._asdict() for message in prompt],
             "tokens": None if usage is None else _tokens(usage),
             "tries": [span_json(span, errors=True) for span in tries],
             "kept": trace.values.room.state if trace.values is not None else "off",
@@ -634,14 +642,14 @@ class GraphScope:
 
     @property
     def parents(self) -> Mapping[str, Sequence[str]]:
-        """Those of its graph, by their paths."""
+        """The parents of its graph, by their paths."""
         plan = self.trace.plan
         known = plan.graph.parents.items() if plan else ()
         return {self.id(one): tuple(map(self.id, above)) for one, above in known}
 
 
 def scopes(trace: Trace) -> list[GraphScope]:
-    """Of a query, itself first and each after the one around it."""
+    """The scopes of a query: itself first, and each one after the one around it."""
     found = [GraphScope(trace, "", 0.0)]
     for k, scope in enumerate(found):  # which grows meanwhile
         found += _inside(scope, k, trace.admitted)
@@ -670,26 +678,26 @@ def _tokens(usage: Usage) -> dict[str, int]:
 
 
 def _members(batches: Sequence[Batch], traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """Whose places are known in each of these batches."""
-    wanted = {(one.engine, one.batch) for one in batches}
-    places: dict[tuple[str, int], Counter[str]] = {one: Counter() for one in wanted}
+    """For each of these batches, whose places in it are known."""
+    wanted = {(batch.engine, batch.batch) for batch in batches}
+    places: dict[tuple[str, int], Counter[str]] = {batch: Counter() for batch in wanted}
     for trace in traces:
         for place in trace.places():
             if place in wanted:
                 places[place][trace.query_id] += 1
-    found = []
-    for one in batches:
-        there = places[one.engine, one.batch]
-        found.append(
+    rows = []
+    for batch in batches:
+        there = places[batch.engine, batch.batch]
+        rows.append(
             {
-                "batch": one.batch,
-                "instance": one.instance,
-                "size": one.size,
+                "batch": batch.batch,
+                "instance": batch.instance,
+                "size": batch.size,
                 "queries": [*there],
-                "others": max(0, one.size - there.total()),
+                "others": max(0, batch.size - there.total()),
             }
         )
-    return found
+    return rows
 
 
 def _why(sent: _Sent) -> str:
@@ -701,11 +709,11 @@ def _why(sent: _Sent) -> str:
 
 def span_json(span: Span, *, errors: bool) -> dict[str, Any]:
     """The span as JSON values; errors: with what its error says, if it has one."""
-    found = asdict(span)
+    fields = asdict(span)
     if not (span.error and errors):
-        del found["error"]
+        del fields["error"]
     if not span.why:
-        del found["why"]
+        del fields["why"]
     if not span.limited_s:
-        del found["limited_s"]
-    return found
+        del fields["limited_s"]
+    return fields

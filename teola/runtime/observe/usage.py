@@ -9,7 +9,7 @@ from typing import Any, Final
 from teola.engine import Usage
 
 DIGITS: Final = 10
-"""Of money, behind the point: a token of a cheap model costs 1e-8."""
+"""Digits of money behind the point: a token of a cheap model costs 1e-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class QueryUsage:
 
     @property
     def tokens(self) -> int:
-        """Of prompts and answers."""
+        """Tokens of prompts and answers."""
         return self.prompt_tokens + self.completion_tokens
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class CallCounts:
             self.cost += cost
 
     def join(self, other: CallCounts) -> None:
-        """Those of another trace."""
+        """Add the counts of another trace."""
         self.prompt += other.prompt
         self.cached += other.cached
         self.generated += other.generated

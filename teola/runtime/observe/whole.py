@@ -54,14 +54,15 @@ def whole(
 
 
 def _lasting(span: Span, now_s: float) -> Span:
-    """Of a query that runs."""
+    """The span in a query that runs: it has lasted until now."""
     if span.state == "queued":
         return replace(span, start=now_s, end=now_s)
     return replace(span, end=max(span.end, now_s)) if span.state == "running" else span
 
 
 def _ended(span: Span, end_s: float) -> Span:
-    """Of a query that has ended; what a query inside it did a moment later does not count."""
+    """The span in a query that has ended; what a query inside it did a moment later does not
+    count."""
     if span.state == "running":
         return replace(span, state="cancelled", end=max(span.start, end_s))
     if span.end <= end_s:
@@ -114,8 +115,8 @@ class _Weaving:
         beside = [
             j for other in self.children[container] if other != k for j in self.members[other]
         ]
-        if (found := self._reached(beside, at)) != NONE:
-            return found
+        if (reached := self._reached(beside, at)) != NONE:
+            return reached
         around = self.scope_of[container]
         above = self.parents[around].get(self.spans[container].primitive, ())
         written = [j for j in self.members[around] if self.spans[j].primitive in above]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from teola.graph import Prompt
 from teola.kv import Excerpt, excerpt_keys
 from teola.profile import EngineProfile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim.outcome import Delivery
 from teola.runtime.values import Composite, Tokens, new_text, number_of, text_of, tokens_of
 
@@ -48,7 +48,7 @@ def said(
 ) -> PromptContent:
     """The whole prompt of primitive `i`, with the prefix that was computed before. salt: of its
     keys. keys: the first ones, which need not be worked out again."""
-    excerpts, tokens, known = prompt_of(query, i), 0, tuple(keys)
+    excerpts, tokens, block_keys = prompt_of(query, i), 0, tuple(keys)
     for piece in reversed(query.run.fused.get(i, ())):
         excerpts = prompt_of(query, piece) + excerpts
     for excerpt in excerpts:
@@ -57,13 +57,13 @@ def said(
     if before >= 0:
         prefix: PromptContent = query.store.values[before]["sequence"].said
         excerpts, tokens = prefix.excerpts + excerpts, prefix.tokens + tokens
-        if not known and prefix.block_tokens == block_tokens:
-            known = prefix.keys
-    elif block_tokens and not known and i not in query.run.fused:
-        known = _beginning(query, i, block_tokens, salt)
-    if block_tokens and len(known) < tokens // block_tokens:
-        known = excerpt_keys(excerpts, block_tokens, salt, known)
-    return PromptContent(excerpts, tokens, block_tokens, known)
+        if not block_keys and prefix.block_tokens == block_tokens:
+            block_keys = prefix.keys
+    elif block_tokens and not block_keys and i not in query.run.fused:
+        block_keys = _beginning(query, i, block_tokens, salt)
+    if block_tokens and len(block_keys) < tokens // block_tokens:
+        block_keys = excerpt_keys(excerpts, block_tokens, salt, block_keys)
+    return PromptContent(excerpts, tokens, block_tokens, block_keys)
 
 
 def _beginning(query: Query, i: int, block_tokens: int, salt: int) -> tuple[int, ...]:
@@ -94,27 +94,27 @@ def prompt_of(query: Query, i: int) -> tuple[Excerpt, ...]:
     """The prompt of primitive `i`, without any prefix computed before."""
     prompt = query.plan.primitives[i].input("prompt")
     assert isinstance(prompt, Prompt)
-    found: list[Excerpt] = []
+    excerpts: list[Excerpt] = []
     read = query.store.read
     for part in prompt.parts:
         content = part.content
         if isinstance(content, str):
-            found.append(_literal(content))
+            excerpts.append(_literal(content))
         else:
-            _add(found, read(content))
-    return tuple(found)
+            _add(excerpts, read(content))
+    return tuple(excerpts)
 
 
-def _add(found: list[Excerpt], value: Any) -> None:
+def _add(excerpts: list[Excerpt], value: Any) -> None:
     if type(value) is Composite:
-        found += value.excerpts
+        excerpts += value.excerpts
     elif isinstance(value, Tokens):
-        found.append(value.excerpt())
+        excerpts.append(value.excerpt())
     elif isinstance(value, list):
         for item in value:
-            _add(found, item)
+            _add(excerpts, item)
     elif value is not None:
-        found.append(Excerpt(number_of(text_of(value)), 0, tokens_of(value)))
+        excerpts.append(Excerpt(number_of(text_of(value)), 0, tokens_of(value)))
 
 
 @lru_cache(4096)

@@ -13,7 +13,7 @@ from teola.instance import Step, StepServer, TokenSequence
 from teola.kv import Access, BlockCache, looks_ahead
 from teola.kv.policies import Policy
 from teola.profile import EngineProfile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim.content import Prefix, PromptContent, answer_of, ends_of_parts, said, salt_of
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.runtime.sim.processors import Share
@@ -41,7 +41,7 @@ class World(Protocol):
 
     @property
     def queries(self) -> Mapping[str, Query]:
-        """Those in flight, by id."""
+        """Queries in flight, by id."""
         ...
 
     def at(self, at: float, call: Callable[..., None], *arguments: Any) -> None:
@@ -70,7 +70,7 @@ class World(Protocol):
 
     @property
     def troubles(self) -> Mapping[tuple[str, int], Trouble]:
-        """Of instances, by engine and number."""
+        """Troubles of instances, by engine and number."""
         ...
 
     def rest(self, stepper: Stepper) -> None:
@@ -149,10 +149,10 @@ class Stepper:
         sim = self.sim
         if self.dead:
             return
-        for one in command.slices:
-            work = one.work
+        for piece in command.slices:
+            work = piece.work
             if work.row_tokens:
-                self.rows.begin(command.batch, one)
+                self.rows.begin(command.batch, piece)
                 continue
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
@@ -167,21 +167,21 @@ class Stepper:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
         profile, salt = self.profile, salt_of(query, self.profile)
-        found = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
+        content = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
         ends = ends_of_parts(query, id[1]) if self._looks_ahead else ()
         category = query.run.asker.app, query.plan.primitives[id[1]].component
         sequence = TokenSequence(
             id,
-            found.tokens,
+            content.tokens,
             length,
             tuple([delivery.at for delivery in deliveries]),
-            found.keys,
+            content.keys,
             access=Access(category, 0, query.run.asker.program, self._reads(query, id[1], ends)),
         )
-        called = self.calls[id] = Called(batch, deliveries, found, sequence, ends)
+        called = self.calls[id] = Called(batch, deliveries, content, sequence, ends)
         if profile.prefix_reuse:
             sequence.keep = not deliveries
-            sequence.grown = partial(found.grown, answer_of(deliveries, length), salt)
+            sequence.grown = partial(content.grown, answer_of(deliveries, length), salt)
         try:
             self.server.add(sequence)
         except EngineError as error:

@@ -17,14 +17,13 @@ from teola.graph import (
     WebSearchParams,
 )
 from teola.passes.estimate import ANSWER_TOKENS, CHUNK_TOKENS, ITEM_TOKENS
-from teola.runtime.driver import Query
-from teola.runtime.growing import told_port
+from teola.runtime.in_flight import Query, told_port
 from teola.runtime.values import Tokens, new_text
 
 T = TypeVar("T", int, float, str)
 SNIPPET_TOKENS: Final = 120
 STORED_TOKENS: Final = 16
-"""Of a stored chunk's id; no prompt has it."""
+"""Tokens of a stored chunk's id; no prompt has it."""
 
 
 class Delivery(NamedTuple):
@@ -45,7 +44,8 @@ class Outcomes(Protocol):
         ...
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
-        """Of the LLM call led by `head`: tokens generated, and what its decodings deliver."""
+        """What the LLM call led by `head` gives: tokens generated, and what its decodings
+        deliver."""
         ...
 
     def branch(self, query: Query, i: int) -> str:
@@ -141,28 +141,28 @@ class Planned:
         return {port: _texts(length, n) if many else Tokens(length) for port in p.outputs}
 
     def call(self, query: Query, head: int) -> tuple[int, list[Delivery]]:
-        plan, found, length, text = query.plan, list[Delivery](), 0, new_text()
+        plan, deliveries, length, text = query.plan, list[Delivery](), 0, new_text()
         if told_port(query, head):
             assert query.place is not None
             member = plan.members[head][0]
             expects = query.place.grow.expects
-            found += [Delivery(member, at, item, k) for k, (at, item) in enumerate(expects)]
+            deliveries += [Delivery(member, at, item, k) for k, (at, item) in enumerate(expects)]
             p = plan.primitives[member]
             length = expects[-1][0] if expects else self._answer(p)
             outputs = p.outputs
             result: dict[str, Any] = {name: Tokens.of(text, 0, length) for name in outputs}
             result["items"] = [item for _, item in expects]
-            return length, [*found, Delivery(member, length, result)]
+            return length, [*deliveries, Delivery(member, length, result)]
         for member in plan.members[head]:
             p, so_far = plan.primitives[member], length
             assert isinstance(p.params, DecodeParams)
             length = self._length(query, p, so_far)
-            given = self._generated(p, text, so_far, length)
+            generated = self._generated(p, text, so_far, length)
             if head in plan.feeding:
-                items, size = given["items"], self._item(p)
-                found += self._items(member, length, items, p.params.item or 0, size)
-            found.append(Delivery(member, length, given))
-        return length, found
+                items, size = generated["items"], self._item(p)
+                deliveries += self._items(member, length, items, p.params.item or 0, size)
+            deliveries.append(Delivery(member, length, generated))
+        return length, deliveries
 
     def _items(
         self, member: int, length: int, items: Sequence[Any], first: int, size: int

@@ -51,7 +51,7 @@ class Share:
 
 
 class Processors:
-    """Those of one machine. O(jobs at work) whenever one begins or ends."""
+    """The processors of one machine. O(jobs at work) whenever one begins or ends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

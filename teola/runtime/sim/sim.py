@@ -28,9 +28,10 @@ from teola.policies.asker import Asker
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.asked_rows import AskedRows
-from teola.runtime.driver import Driver, Query, queue_of
-from teola.runtime.growing import Place, part_run, part_trace
+from teola.runtime.driver import Driver
+from teola.runtime.in_flight import Place, Query, part_run, part_trace
 from teola.runtime.observe.trace import Trace
+from teola.runtime.queue_setup import queue_of
 from teola.runtime.sim.collector import seldom_collecting
 from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
@@ -143,23 +144,23 @@ class Sim(Driver[Query]):
         self.on_finish, self._explains, self._declared = on_finish, explains, declared
         self.now = 0.0
         self.results: list[SimulatedQuery] = []
-        """Of queries that have ended."""
+        """Results of queries that have ended."""
         self.rows_results: list[SimulatedRows] = []
-        """Of runs of rows that have ended."""
+        """Results of runs of rows that have ended."""
         self.busy_s: dict[str, float] = {}
-        """By engine, how long its instances worked, added up: of an LLM, its steps; of another
-        engine, its batches."""
+        """Seconds that the instances of each engine worked, added up: of an LLM, its steps; of
+        another engine, its batches."""
         self._reads: WeakKeyDictionary[Plan, frozenset[str]] = WeakKeyDictionary()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self.servers: dict[tuple[str, int], Stepper | object] = {}
-        """By engine and instance; another one after an instance has died."""
+        """Servers by engine and instance; another one after an instance has died."""
         self._profiles: dict[str, EngineProfile] = {}
         self._processors: Processors | None = None
         """What engines share, if a profile says that they do."""
         self.idle: dict[Stepper, None] = {}
         self.troubles: dict[tuple[str, int], Trouble] = {}
-        """By engine and instance, of those that ever were in any."""
+        """Troubles by engine and instance, of those that ever were in any."""
 
     # --- the caller's side ----------------------------------------------------------------
 
@@ -317,8 +318,8 @@ class Sim(Driver[Query]):
         return self.outcomes.assumed if isinstance(self.outcomes, Planned) else {}
 
     def busy_shares(self, over_s: float) -> dict[str, float]:
-        """By engine, how much of `over_s` seconds its instances worked, from 0 to 1. One that runs
-        several batches at once works fully when it runs as many as it can."""
+        """Engine -> the share of `over_s` seconds in which its instances worked, from 0 to 1. One
+        that runs several batches at once works fully when it runs as many as it can."""
         shares = {}
         for name, queue in self.core.queues.items():
             profile, count = self._profiles[name], len(queue.instances)
@@ -337,9 +338,9 @@ class Sim(Driver[Query]):
                 raise UnknownName("input", name, declared, where)
         reads = self._reads.get(plan)
         if reads is None:
-            found = [ref for refs in plan.refs for ref in refs]
-            found += plan.graph.outputs.values()
-            reads = frozenset(ref.port for ref in found if ref.producer == QUERY)
+            read_refs = [ref for refs in plan.refs for ref in refs]
+            read_refs += plan.graph.outputs.values()
+            reads = frozenset(ref.port for ref in read_refs if ref.producer == QUERY)
             self._reads[plan] = reads
         if lacks := reads - inputs.keys():
             raise InputError(
@@ -588,7 +589,7 @@ class Sim(Driver[Query]):
 
     def _batch_seconds(self, command: Dispatch) -> float:
         profile = self._profiles[command.engine].of(command.instance)
-        items, tokens, stretch, own = 0, 0, 1.0, 0.0
+        items, tokens, stretch, longest_s = 0, 0, 1.0, 0.0
         cost = None
         for work, lo, hi in command.slices:
             query = self.queries.get(work.run)
@@ -596,9 +597,9 @@ class Sim(Driver[Query]):
                 continue
             cost = profile.cost(work.spec.op)
             component = query.plan.primitives[work.primitive].component
-            known = self.profile.habit(query.run.asker.app, component).seconds
-            if known is not None:
-                own = max(own, known)
+            habit_s = self.profile.habit(query.run.asker.app, component).seconds
+            if habit_s is not None:
+                longest_s = max(longest_s, habit_s)
                 continue
             items += hi - lo
             if cost.per_token_s:
@@ -606,7 +607,7 @@ class Sim(Driver[Query]):
             if cost.sigma:
                 factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
-        return max(own, cost.seconds(items, tokens) * stretch if cost and items else 0.0)
+        return max(longest_s, cost.seconds(items, tokens) * stretch if cost and items else 0.0)
 
     def worked(self, engine: str, seconds: float) -> None:
         """An instance has done so many seconds of work."""
@@ -703,7 +704,7 @@ class Sim(Driver[Query]):
             self.forgotten(values)
         error = command.cause.error if command.cause else None
         if query.place is not None:
-            self.parts.ended(query, command, outputs, error, now)
+            self.part_ended(query, command, outputs, error, now)
             return
         trace = query.trace
         result = SimulatedQuery(

@@ -106,7 +106,8 @@ class SimAsked(AskedRows[SimRow]):
 
 
 def row_keys(asked: SimAsked, row: SimRow, profile: EngineProfile) -> tuple[int, ...]:
-    """Of the full blocks of a row's prompt, where the engine keeps such; salted as calls' are."""
+    """Keys of the full blocks of a row's prompt, where the engine keeps such; salted as calls'
+    are."""
     if not profile.prefix_reuse:
         return ()
     tenant = asked.run.asker.tenant
@@ -169,11 +170,13 @@ class RowsOnServer:
         work, lo, hi = sent
         asked = self._sim.asked(work.run)
         key = batch, work.run, work.primitive, lo
-        one = self._slices[key] = _OnServer(asked, work, hi - lo)
+        on_server = self._slices[key] = _OnServer(asked, work, hi - lo)
         self._dirty[key] = None
         for row in range(lo, hi):
             if asked is None:
-                self._fails(one, row, QueryCancelled("the run ended before its rows were asked"))
+                self._fails(
+                    on_server, row, QueryCancelled("the run ended before its rows were asked")
+                )
                 continue
             said = asked.windows[work.primitive][row]
             keys = row_keys(asked, said, self._profile)
@@ -183,9 +186,9 @@ class RowsOnServer:
             try:
                 self._server.add(sequence)
             except EngineError as error:
-                self._fails(one, row, error)
+                self._fails(on_server, row, error)
             else:
-                one.sequences[row] = sequence
+                on_server.sequences[row] = sequence
 
     def _fails(self, one: _OnServer, row: int, error: EngineError | QueryCancelled) -> None:
         one.failed.append(RowFailure(row, Cause(error)))
@@ -194,37 +197,37 @@ class RowsOnServer:
     def event(self, id: RowId, kind: str) -> None:
         """A row gave its first token, or has ended."""
         key = id[:4]
-        one = self._slices[key]
+        on_server = self._slices[key]
         self._dirty[key] = None
         if kind == "first":
-            one.firsts += 1
+            on_server.firsts += 1
         elif kind == "end":
-            one.ended.append(one.sequences.pop(id.row))
-            one.left -= 1
+            on_server.ended.append(on_server.sequences.pop(id.row))
+            on_server.left -= 1
 
     def abort(self, command: AbortRows) -> None:
         """Stop what is left of a slice."""
         key = command.batch, command.run, command.primitive, command.lo
-        one = self._slices.get(key)
-        if one is None:
+        on_server = self._slices.get(key)
+        if on_server is None:
             return
-        for row, sequence in list(one.sequences.items()):
+        for row, sequence in list(on_server.sequences.items()):
             self._server.abort(sequence.id, self._sim.now)
             begun = sequence.generated > 0
-            one.failed.append(RowFailure(row, Cause(QueryCancelled("aborted")), begun))
-            one.left -= 1
-        one.sequences.clear()
+            on_server.failed.append(RowFailure(row, Cause(QueryCancelled("aborted")), begun))
+            on_server.left -= 1
+        on_server.sequences.clear()
         self._dirty[key] = None
 
     def tell(self) -> None:
         """Tell the core what has become of them."""
         dirty, self._dirty = self._dirty, {}
         for key in dirty:
-            one = self._slices[key]
-            ended, one.ended = one.ended, []
-            failed, one.failed = one.failed, []
-            firsts, one.firsts = one.firsts, 0
-            if not one.left:
+            on_server = self._slices[key]
+            ended, on_server.ended = on_server.ended, []
+            failed, on_server.failed = on_server.failed, []
+            firsts, on_server.firsts = on_server.firsts, 0
+            if not on_server.left:
                 del self._slices[key]
             rows = {sequence.id.row: sequence for sequence in ended}  # type: ignore[attr-defined]
             event = RowsEnded(
@@ -235,7 +238,10 @@ class RowsOnServer:
                 firsts=firsts,
                 cached=sum(sequence.cached for sequence in ended) if ended else None,
                 generated=sum(sequence.generated for sequence in ended) if ended else None,
-                given=[Usage(one.prompt, one.generated, one.cached) for one in ended],
+                given=[
+                    Usage(sequence.prompt, sequence.generated, sequence.cached)
+                    for sequence in ended
+                ],
             )
             self._sim.handle(event, self._sim.now)
 

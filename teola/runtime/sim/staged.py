@@ -17,7 +17,7 @@ from teola.graph import DecodeParams, Graph, Op, Part, PrefillParams, Prompt, Re
 from teola.graph.primitive import Order, Primitive
 from teola.graph.prompt import QUERY
 from teola.profile import Profile
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.trace import Trace, scopes
 from teola.runtime.sim.outcome import Delivery, Planned
 from teola.runtime.values import Tokens, new_text
@@ -30,7 +30,8 @@ MOST_PLANS: Final = 512
 
 
 class StagedCall(NamedTuple):
-    """Of one component. prompt, answer: tokens, at least 1. engine: of the language model."""
+    """A call of one component. prompt, answer: tokens, at least 1. engine: of the language
+    model."""
 
     component: str
     prompt: int
@@ -61,24 +62,24 @@ class StagedQuery:
 def staged(trace: Trace, engine: str | None = None) -> Stages:
     """The calls of a query that has ended, or of what has ended of one. engine: of that one
     only."""
-    found: list[tuple[float, float, StagedCall]] = []
+    calls: list[tuple[float, float, StagedCall]] = []
     for scope in scopes(trace):
-        one = scope.trace
-        if one.plan is None:
+        trace_of_part = scope.trace
+        if trace_of_part.plan is None:
             continue
-        sent, ended, _ = one.raw
+        sent, ended, _ = trace_of_part.raw
         queued = {record[0]: record[3] for record in sent}
         ends: dict[int, float] = {}
         for i, _, at, _ in ended:
-            head = one.plan.head[i]
+            head = trace_of_part.plan.head[i]
             ends[head] = max(at, ends.get(head, at))
-        for i, usage in one.used_by_head.items():
-            p = one.plan.primitives[i]
+        for i, usage in trace_of_part.used_by_head.items():
+            p = trace_of_part.plan.primitives[i]
             if i in queued and i in ends and engine in (None, p.engine):
                 lengths = max(1, usage.prompt_tokens), max(1, usage.completion_tokens)
                 call = StagedCall(p.component, *lengths, p.engine)
-                found.append((queued[i], ends[i], call))
-    return in_stages(found)
+                calls.append((queued[i], ends[i], call))
+    return in_stages(calls)
 
 
 def in_stages(calls: Iterable[tuple[float, float, StagedCall]]) -> Stages:
@@ -104,7 +105,7 @@ class StagedPlans:
         self._plans: dict[object, Plan] = {}
 
     def plan(self, query: StagedQuery) -> Plan:
-        """Of its shape."""
+        """The plan of queries of this shape."""
         shape = query.app, tuple(tuple((c.component, c.engine) for c in s) for s in query.stages)
         plan = self._plans.get(shape)
         if plan is None:

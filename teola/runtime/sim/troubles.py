@@ -16,7 +16,7 @@ from teola.schedule.quota import Refusal
 
 @dataclass(slots=True)
 class Trouble:
-    """Of one instance: until when it is in trouble, and in which."""
+    """The trouble of one instance: until when it lasts, and what it is."""
 
     refuses_until: float = 0.0
     at_once: int = 0

@@ -87,6 +87,8 @@ def _between(
     ends: Callable[[RecordedRequest], float],
 ) -> Times:
     """At each of these times, how many requests have begun and not ended."""
-    begun = numpy.searchsorted(numpy.sort([begins(one) for one in requests]), times, "right")
-    ended = numpy.searchsorted(numpy.sort([ends(one) for one in requests]), times, "right")
+    begun = numpy.searchsorted(
+        numpy.sort([begins(request) for request in requests]), times, "right"
+    )
+    ended = numpy.searchsorted(numpy.sort([ends(request) for request in requests]), times, "right")
     return (begun - ended).astype(float)

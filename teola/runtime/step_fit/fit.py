@@ -35,18 +35,18 @@ GUESS: Final = StepTime(base_s=0.02, per_token_s=5e-5)
 def fitted(run: RecordedRun, count: int, guess: StepTime = GUESS) -> StepTime:
     """The step time that explains the first `count` answers, of least relative error; no term is
     negative. Of the other requests, only arrivals and lengths are looked at."""
-    found = numpy.array([getattr(guess, term) for term in TERMS])
+    terms = numpy.array([getattr(guess, term) for term in TERMS])
     seconds = numpy.array([request.last - request.first for request in run.requests[:count]])
-    told = seconds > 0  # answers of one token say nothing
+    telling = seconds > 0  # answers of one token say nothing
     for number in range(ROUNDS):
-        made = replay(run, step_time(found))
-        rows = numpy.array(made.decode[:count])[told] / seconds[told, None]
+        replayed = replay(run, step_time(terms))
+        rows = numpy.array(replayed.decode[:count])[telling] / seconds[telling, None]
         best = _least_relative(rows)
         # Halfway: what the terms change is which steps there are, so full strides overshoot.
-        before, found = found, best if number == 0 else (found + best) / 2
-        if numpy.abs(rows @ (found - before)).max() < CLOSE:
+        before, terms = terms, best if number == 0 else (terms + best) / 2
+        if numpy.abs(rows @ (terms - before)).max() < CLOSE:
             break
-    return step_time(found)
+    return step_time(terms)
 
 
 def fitted_to_rates(measured: Sequence[MeasuredRate]) -> StepTime:
@@ -61,7 +61,7 @@ def fitted_to_rates(measured: Sequence[MeasuredRate]) -> StepTime:
 
 
 def errors(measured: Sequence[MeasuredRate], time: StepTime) -> list[float]:
-    """Of each run, the relative error of a token's time."""
+    """For each run, the relative error of a token's time."""
     terms = numpy.array([getattr(time, term) for term in TERMS])
     return [float(one) for one in _relative(measured) @ terms - 1]
 

@@ -56,13 +56,13 @@ def rates(path: Path, where: Mapping[str, str] | None = None) -> tuple[MeasuredR
             raise UnknownName("column", name, columns, str(path))
     chosen = [row for row in rows if all(row[name] == is_ for name, is_ in (where or {}).items())]
     together, tpot = _one_of(CONCURRENCY, columns, path), _one_of(TPOT, columns, path)
-    found = [rate for row in chosen if (rate := _rate(row, together, tpot)) is not None]
-    if len(found) < FEWEST:
+    measured = [rate for row in chosen if (rate := _rate(row, together, tpot)) is not None]
+    if len(measured) < FEWEST:
         raise InputError(
-            f"{path}: {len(found)} runs with isl, osl, {together} and {tpot} are chosen, and it "
+            f"{path}: {len(measured)} runs with isl, osl, {together} and {tpot} are chosen, and it "
             f"takes at least {FEWEST}"
         )
-    return tuple(found)
+    return tuple(measured)
 
 
 def _one_of(names: Sequence[str], columns: Sequence[str], path: Path) -> str:

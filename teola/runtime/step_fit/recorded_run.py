@@ -20,7 +20,7 @@ BATCHED_TOKENS: Final = 2048
 """Limits that a run is taken to have had if it does not say."""
 BLOCK_TOKENS: Final = 16
 OWN_BLOCKS: Final = 1
-"""Of its KV blocks, vLLM keeps one for itself, and nothing is ever in it."""
+"""KV blocks that vLLM keeps for itself; nothing is ever in them."""
 
 
 class RecordedRequest(NamedTuple):

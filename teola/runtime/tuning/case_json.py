@@ -15,7 +15,7 @@ PLAIN = ("engine", "batching", "routing", "batching_options", "routing_options",
 
 
 def written_case(case: ReplayCase) -> dict[str, Any]:
-    """As JSON values; `read_case` reads them back."""
+    """A case as JSON values; `read_case` reads them back."""
     return {
         **{name: getattr(case, name) for name in PLAIN},
         "queries": [written_query(query) for query in case.queries],

@@ -56,7 +56,7 @@ def _beta(a: float, b: float, x: float) -> float:
 
 def _fraction(a: float, b: float, x: float) -> float:
     c, d = 1.0, _inverse(1 - (a + b) * x / (a + 1))
-    found = d
+    fraction = d
     for m in range(1, TERMS):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -64,10 +64,10 @@ def _fraction(a: float, b: float, x: float) -> float:
         ):
             d = _inverse(1 + term * d)
             c = 1 + term / (c or TINY)
-            found *= c * d
+            fraction *= c * d
         if abs(c * d - 1) < 1e-14:
             break
-    return found
+    return fraction
 
 
 def _inverse(value: float) -> float:

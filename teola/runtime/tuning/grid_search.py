@@ -21,13 +21,13 @@ def neighbours(grid: Sequence[float], value: float) -> list[float]:
 
 def best(cost: CostOf, grid: Sequence[float]) -> float:
     """The value of the least cost; of equal ones the smallest. Each is worked out once."""
-    known: dict[float, float] = {}
+    costs: dict[float, float] = {}
 
     def least(values: Sequence[float]) -> float:
         for value in values:
-            if value not in known:
-                known[value] = cost(value)
-        return min(sorted(values), key=known.__getitem__)
+            if value not in costs:
+                costs[value] = cost(value)
+        return min(sorted(values), key=costs.__getitem__)
 
     coarse = least(sorted(set(grid)))
     return least(sorted([coarse, *neighbours(grid, coarse)]))

@@ -63,7 +63,7 @@ class Target:
 
 
 def tuner_options(options: Mapping[str, Any], where: str) -> TunerOptions:
-    """Those of the tuner itself. Raises UnknownName, InputError."""
+    """The options of the tuner itself. Raises UnknownName, InputError."""
     known = [field.name for field in fields(TunerOptions)]
     for name in options:
         if name not in (*known, OPTION):
@@ -103,8 +103,9 @@ def check_tuner(name: str, config: Tunable) -> None:
 
 
 class LiveTuning:
-    """Of one engine. post: takes events for the core. profile: what is known of the engine now,
-    with an entry in its pool for each instance. trace: of a query that runs (None: it does not)."""
+    """The tuning of one engine. post: takes events for the core. profile: what is known of the
+    engine now, with an entry in its pool for each instance. trace: of a query that runs (None: it
+    does not)."""
 
     def __init__(
         self,
@@ -171,12 +172,14 @@ class LiveTuning:
             value = await self._process.tuned(case, target.kind, target.option, target.grid)
             self._post(Tuned(self.engine, target.kind, {target.option: value}))
         except (EngineError, OSError, ValueError) as error:  # of the process, or of its pipe
-            told = "engine %(engine)s: %(error_type)s while it was tuned; its policy stays as it is"
+            message = (
+                "engine %(engine)s: %(error_type)s while it was tuned; its policy stays as it is"
+            )
             note(
                 log,
                 logging.WARNING,
                 "tuning_failed",
-                told,
+                message,
                 engine=self.engine,
                 error_type=type(error).__name__,
             )

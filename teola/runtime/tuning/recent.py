@@ -22,7 +22,7 @@ MOST_CALLS: Final = 40_000
 DRAWN: Final = 80
 """Queries of a sample that is drawn."""
 NOT_COUNTED: Final = 0.25
-"""Of a sample, the first part: it meets idle engines."""
+"""The first part of a sample, which does not count: it meets idle engines."""
 
 
 class Recent:
@@ -34,7 +34,7 @@ class Recent:
     ) -> None:
         self.window_s, self._so_far = window_s, so_far
         self._began: dict[str, StagedQuery] = {}
-        """Those that have not ended, in the order in which they came."""
+        """Queries that have not ended, in the order in which they came."""
         self._ended: deque[tuple[float, StagedQuery]] = deque()
         self._calls = 0
 
@@ -52,11 +52,11 @@ class Recent:
         query = self._began.pop(id, None)
         if query is None or not stages:
             return None
-        whole = replace(query, stages=stages, latency_s=now - query.arrival)
-        self._ended.append((now, whole))
-        self._calls += whole.calls
+        completed = replace(query, stages=stages, latency_s=now - query.arrival)
+        self._ended.append((now, completed))
+        self._calls += completed.calls
         self.forget(now)
-        return whole
+        return completed
 
     def dropped(self, id: str) -> None:
         """A query has ended that says nothing of how long such queries take."""
@@ -73,7 +73,7 @@ class Recent:
             self._calls -= ended.popleft()[1].calls
 
     def latencies(self, since: float) -> list[float]:
-        """Of the queries that have ended since then."""
+        """Latencies of the queries that have ended since then."""
         return [query.latency_s or 0.0 for at, query in self._ended if at > since]
 
     def window(self, since: float) -> list[StagedQuery]:
@@ -87,35 +87,35 @@ class Recent:
         long. Of an application of which none has ended, none counts. rate: another."""
         self.forget(now)
         source = Random(f"resampled/{seed}")
-        whole = [query for _, query in self._ended]
-        apps = {query.app for query in whole}
+        completed = [query for _, query in self._ended]
+        apps = {query.app for query in completed}
         began = [
             id
             for id, query in self._began.items()
             if query.arrival >= now - self.window_s and query.app in apps
         ]
-        if not whole:
+        if not completed:
             return []
-        pool: list[StagedQuery | str] = [*whole, *began]
-        first = min(query.arrival for query in (*whole, *(self._began[id] for id in began)))
+        pool: list[StagedQuery | str] = [*completed, *began]
+        first = min(query.arrival for query in (*completed, *(self._began[id] for id in began)))
         span_s = max(now - first, 1e-9)
-        at, found = 0.0, []
+        at, resampled = 0.0, []
         for _ in range(DRAWN):
             at += source.expovariate(rate or len(pool) / span_s)
             drawn = source.choice(pool)
             if isinstance(drawn, str):
-                drawn = self._completed(drawn, whole, source)
-            found.append(replace(drawn, arrival=at))
-        return found
+                drawn = self._completed(drawn, completed, source)
+            resampled.append(replace(drawn, arrival=at))
+        return resampled
 
     def _completed(self, id: str, whole: Sequence[StagedQuery], source: Random) -> StagedQuery:
         """A query that runs, with the rest of one like it. Those that have ended first are short,
         so it is one of those that are longer than what it has done, if there is any."""
         query = self._began[id]
         stages = query.stages if self._so_far is None else self._so_far(id)
-        like = [one for one in whole if one.app == query.app]
-        longer = [one for one in like if len(one.stages) > len(stages)]
+        like = [candidate for candidate in whole if candidate.app == query.app]
+        longer = [candidate for candidate in like if len(candidate.stages) > len(stages)]
         if not longer and stages:
             return replace(query, stages=stages)
-        other = source.choice(longer or like)
-        return replace(query, stages=stages + other.stages[len(stages) :])
+        model = source.choice(longer or like)
+        return replace(query, stages=stages + model.stages[len(stages) :])

@@ -11,7 +11,7 @@ from teola.errors import InputError
 from teola.runtime.sim.staged import StagedCall, StagedQuery, Stages, in_stages
 
 MOST_CALLS: Final = 1000
-"""Of one query; one of more is no recorded query."""
+"""Calls of one query at most; one that has more is no recorded query."""
 MOST_QUERIES: Final = 100_000
 LONGEST: Final = 10**7
 """Tokens of a prompt or an answer."""
@@ -25,18 +25,18 @@ def read_queries(path: Path) -> list[StagedQuery]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError(f"cannot read {str(path)!r}: {reason}") from None
-    found = [_query(one, where) for one, where in _objects(text, path.name)]
-    if not found:
+    queries = [_query(entry, where) for entry, where in _objects(text, path.name)]
+    if not queries:
         raise InputError(f"{path.name} has no query: it is empty")
-    if len(found) > MOST_QUERIES:
-        raise InputError(f"{path.name}: {len(found):,} queries, and {MOST_QUERIES:,} are read")
-    return sorted(found, key=lambda query: query.arrival)
+    if len(queries) > MOST_QUERIES:
+        raise InputError(f"{path.name}: {len(queries):,} queries, and {MOST_QUERIES:,} are read")
+    return sorted(queries, key=lambda query: query.arrival)
 
 
 def _objects(text: str, name: str) -> Iterable[tuple[Any, str]]:
     """What stands in the file, and where."""
     try:
-        whole = json.loads(text)
+        data = json.loads(text)
     except ValueError:
         for k, line in enumerate(text.splitlines(), 1):
             if line.strip():
@@ -45,8 +45,8 @@ def _objects(text: str, name: str) -> Iterable[tuple[Any, str]]:
                 except ValueError as error:
                     raise InputError(f"{name}, line {k}: it is no JSON: {error}") from None
         return
-    listed = whole if isinstance(whole, list) else [whole]
-    yield from ((one, f"{name}, query {k}") for k, one in enumerate(listed))
+    listed = data if isinstance(data, list) else [data]
+    yield from ((entry, f"{name}, query {k}") for k, entry in enumerate(listed))
 
 
 def _query(told: Any, where: str) -> StagedQuery:
@@ -59,8 +59,8 @@ def _query(told: Any, where: str) -> StagedQuery:
     if calls > MOST_CALLS:
         raise InputError(f"{where}: {calls:,} calls, and a query has {MOST_CALLS:,} at most")
     arrival, finish_by_s = told.get("arrival", 0.0), told.get("finish_by_s")
-    known = finish_by_s is None or (_number(finish_by_s) and finish_by_s > 0)
-    if not _number(arrival) or not known:
+    has_objective = finish_by_s is None or (_number(finish_by_s) and finish_by_s > 0)
+    if not _number(arrival) or not has_objective:
         raise InputError(f"{where}: arrival and finish_by_s are seconds, the latter above 0")
     app, tenant = told.get("app", ""), told.get("tenant", "default")
     return StagedQuery(stages, str(app), float(arrival), str(tenant), finish_by_s)
@@ -109,10 +109,13 @@ def _timeline(told: Mapping[str, Any], where: str) -> Stages:
             call = span["primitive"].rpartition(".")[0]  # its prompt and its decodings
             ends[call] = max(float(span["end"]), ends.get(call, 0.0))
         calls = []
-        for one in told["calls"]:
-            span = by_id.get(one["primitive"])
-            if span is not None and "answer_tokens" in one:
-                lengths = max(1, int(one["prompt_tokens"])), max(1, int(one["answer_tokens"]))
+        for asked_call in told["calls"]:
+            span = by_id.get(asked_call["primitive"])
+            if span is not None and "answer_tokens" in asked_call:
+                lengths = (
+                    max(1, int(asked_call["prompt_tokens"])),
+                    max(1, int(asked_call["answer_tokens"])),
+                )
                 end = ends[span["primitive"].rpartition(".")[0]]
                 named = StagedCall(span["component"], *lengths)
                 calls.append((float(span["queued"]), end, named))

@@ -96,7 +96,7 @@ def tuned(case: ReplayCase, kind: str, option: str, grid: Sequence[float]) -> fl
         changed = {name: options}
         if case.batching == case.routing:  # a policy that is both
             changed = {"batching_options": options, "routing_options": options}
-        one = ReplayCase(**{**case.__dict__, **changed})
-        return figure(one, replayed(one))
+        changed_case = ReplayCase(**{**case.__dict__, **changed})
+        return figure(changed_case, replayed(changed_case))
 
     return best(cost, grid)

@@ -101,26 +101,28 @@ class Tuner:
         options, began = self.options, self._window
         self._window = now
         self.recent.forget(now)
-        new = self.recent.latencies(began)
+        latencies = self.recent.latencies(began)
         first = self._reference is None
-        drift = greater(new, self._reference or ())
+        drift = greater(latencies, self._reference or ())
         slower = drift is not None and drift.p < options.p_value
-        if new and (first or options.ref == "previous"):
-            self._reference = new
+        if latencies and (first or options.ref == "previous"):
+            self._reference = latencies
         if self.busy:
             return None
         if options.sample == "window":
-            sample = self.recent.window(began) if (first and new) or slower else []
+            sample = self.recent.window(began) if (first and latencies) or slower else []
         else:
             late = now - self._tuned >= options.every_s
             seed = self._samples
-            sample = self.recent.resampled(now, seed) if (first and new) or slower or late else []
+            sample = (
+                self.recent.resampled(now, seed) if (first and latencies) or slower or late else []
+            )
         if not sample:
             return None
         self._samples += 1
         self.busy, self._tuned = True, now
         if options.ref == "since_tuning":
-            self._reference = new or self._reference
+            self._reference = latencies or self._reference
         return sample
 
     def told(self) -> None:

@@ -32,8 +32,8 @@ class TunerProcess:
 
     async def tuned(self, case: ReplayCase, kind: str, option: str, grid: Sequence[float]) -> float:
         """The best value of an option. Raises EngineError where there is none."""
-        asked = {"kind": kind, "option": option, "grid": [*grid]}
-        line = await asyncio.to_thread(lambda: json.dumps({"case": written_case(case), **asked}))
+        question = {"kind": kind, "option": option, "grid": [*grid]}
+        line = await asyncio.to_thread(lambda: json.dumps({"case": written_case(case), **question}))
         async with self._turn:
             process = await self._running()
             assert process.stdin is not None
@@ -47,10 +47,10 @@ class TunerProcess:
         if not answer:
             self._process = None
             raise EngineError("the process that tunes has died")
-        told = json.loads(answer)
-        if "error" in told:
-            raise EngineError(f"nothing could be tuned: {told['error']}")
-        return float(told["value"])
+        reply = json.loads(answer)
+        if "error" in reply:
+            raise EngineError(f"nothing could be tuned: {reply['error']}")
+        return float(reply["value"])
 
     async def _running(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:

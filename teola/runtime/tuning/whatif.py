@@ -27,27 +27,27 @@ from teola.runtime.tuning.replay_case import ReplayCase, replayed
 
 KINDS: Final = ("batching", "routing")
 SCALES: Final = tuple(range(1, 41))
-"""Of the curve of attainment: objectives in times what a query takes alone."""
+"""Points of the curve of attainment: objectives in times what a query takes alone."""
 
 
 def read_pool(path: Path) -> EngineProfile:
     """The profile of an engine, out of a file with one engine or with one called `llm`. Raises
     InputError."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read the pool {str(path)!r}: {error}") from None
-    engines = from_json(told, str(path)).engines
-    found = engines.get(ENGINE) or (next(iter(engines.values())) if len(engines) == 1 else None)
-    if found is None:
+    engines = from_json(data, str(path)).engines
+    profile = engines.get(ENGINE) or (next(iter(engines.values())) if len(engines) == 1 else None)
+    if profile is None:
         raise InputError(f"{path}: it has several engines, and none of them is called {ENGINE!r}")
-    instances = [found.of(i) for i in range(max(found.instances, len(found.pool)))]
-    if not all(one.timed for one in instances):
+    instances = [profile.of(i) for i in range(max(profile.instances, len(profile.pool)))]
+    if not all(instance.timed for instance in instances):
         raise InputError(
             f"{path}: the times of an instance are not known, so nothing can be replayed on it; "
             "measure them with `teola profile`"
         )
-    return replace(found, instances=len(instances))
+    return replace(profile, instances=len(instances))
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class WhatIf:
         InputError."""
         names = {"batching": batching.DEFAULT, "routing": routing.DEFAULT}
         options: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
-        for told in sets:
-            name, equals, value = told.partition("=")
+        for setting in sets:
+            name, equals, value = setting.partition("=")
             kind, dot, option = name.partition(".")
             if not equals or not value or kind not in KINDS or (dot and not option):
                 raise InputError(
-                    f"--set {told}: say batching=NAME, routing=NAME, or an option, such as "
+                    f"--set {setting}: say batching=NAME, routing=NAME, or an option, such as "
                     "routing.alpha=0.2"
                 )
             if dot:
@@ -87,14 +87,14 @@ class WhatIf:
         """Figures of these policies, and of those that serve by default."""
         came = [replace(query, stages=_of_engine(query)) for query in self._arriving(queries)]
         alone = [alone_s(query, pool) for query in came]
-        asked = [
+        drawn = [
             replace(query, finish_by_s=query.finish_by_s or self.scale * base)
             for query, base in zip(came, alone, strict=True)
         ]
         default = WhatIf({"batching": batching.DEFAULT, "routing": routing.DEFAULT})
         runs = [self] if self.names == default.names and not any(self.options.values()) else None
-        rows = [one._row(asked, alone, pool) for one in runs or (self, default)]
-        return {"queries": len(asked), "instances": pool.instances, "scales": SCALES, "rows": rows}
+        rows = [run._row(drawn, alone, pool) for run in runs or (self, default)]
+        return {"queries": len(drawn), "instances": pool.instances, "scales": SCALES, "rows": rows}
 
     def _arriving(self, queries: Sequence[StagedQuery]) -> list[StagedQuery]:
         if self.rate is None:
@@ -125,7 +125,7 @@ class WhatIf:
         last = max(result.finished for result in results) or 1e-9
         return {
             **self.names,
-            "options": {kind: dict(one) for kind, one in options.items() if one},
+            "options": {kind: dict(values) for kind, values in options.items() if values},
             "mean_s": round(fmean(seconds), 4),
             "p95_s": round(_nearest(seconds, 95), 4),
             "slo95": round(_nearest(ratios, 95), 4),
@@ -188,13 +188,15 @@ def table_lines(found: Mapping[str, Any]) -> list[Sequence[str]]:
     """A line for each row, as HEAD has it."""
     lines: list[Sequence[str]] = []
     for row in found["rows"]:
-        told = ",".join(
-            f"{name}={value}" for one in row["options"].values() for name, value in one.items()
+        settings = ",".join(
+            f"{name}={value}"
+            for options in row["options"].values()
+            for name, value in options.items()
         )
         lines.append(
             (
                 row["batching"],
-                f"{row['routing']}{f' ({told})' if told else ''}",
+                f"{row['routing']}{f' ({settings})' if settings else ''}",
                 f"{row['mean_s']:.1f} s",
                 f"{row['p95_s']:.1f} s",
                 f"{row['slo95']:.2f}",

@@ -285,7 +285,7 @@ def test_equal_texts_are_embedded_once_whoever_asks() -> None:
 @catches(
     "too-large-for-one",
     "a follower has what it may not hold",
-    edited(Live._outcome_for_all, "self._fails_alone(one, i, own, now)", "pass"),
+    edited(Live._outcome_for_all, "self._fails_alone(follower_query, i, own_outcome, now)", "pass"),
 )
 def test_what_is_too_much_for_one_fails_that_one_alone() -> None:
     engine = Counts(max_batch=1)

@@ -14,7 +14,7 @@ from teola.errors import EngineError, QueryFailed
 from teola.graph import Op
 from teola.profile import Cost, EngineProfile, paper
 from teola.runtime.driver import Driver
-from teola.runtime.growing import Parts, may_feed
+from teola.runtime.in_flight import may_feed
 from teola.runtime.live.call import Hearer
 from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
@@ -89,7 +89,7 @@ def expanded() -> QueryExpansion:
 @catches(
     "waits-for-all",
     "parts begin when the list is complete",
-    edited(Driver.wrote, "self.parts.written(query, head, k, item, now)", "False"),
+    edited(Driver.wrote, "self.item_written(query, head, k, item, now)", "False"),
 )
 def test_a_part_begins_when_its_item_is_written() -> None:
     model = Scripted(["one\n", noted, "two\nthree\n"])
@@ -190,7 +190,7 @@ def test_a_call_whose_items_are_used_is_not_begun_anew() -> None:
 @catches(
     "used-unheard",
     "a call counts as used although nothing has begun",
-    edited(Parts.written, "used |= self._feed", "used = True or self._feed"),
+    edited(Driver.item_written, "used |= self._feed", "used = True or self._feed"),
 )
 def test_a_call_of_which_nothing_is_used_is_tried_again() -> None:
     model = Scripted(["zero\n", BROKEN], LINES)
@@ -202,7 +202,7 @@ def test_a_call_of_which_nothing_is_used_is_tried_again() -> None:
 @catches(
     "items-of-two-tries",
     "a list that is written again keeps an item of the try that came to nothing",
-    edited(Parts.written, "del items[k:]", "del items[k + 1 :]"),
+    edited(Driver.item_written, "del items[k:]", "del items[k + 1 :]"),
 )
 def test_a_list_that_is_written_again_has_no_item_twice() -> None:
     """Its parts begin only while it is written for the second time."""

@@ -11,7 +11,7 @@ import pytest
 from teola import App, Component, Condition, Each, Generate, Loop, Runtime, component
 from teola.errors import QueryFailed, TemplateError
 from teola.query.spec import Bounds, QuerySpec
-from teola.runtime.growing import Parts
+from teola.runtime.driver import Driver
 from teola.runtime.live.query import Token
 from teola.workflow.component import Template
 from teola.workflow.components.each import Going
@@ -156,7 +156,7 @@ def test_too_many_items_are_refused_before_anything_runs() -> None:
 @catches(
     "all-at-once",
     "more parts run at once than may",
-    edited(Parts._follow, "len(running) < growing.at_once", "True"),
+    edited(Driver._follow, "len(running) < growing.at_once", "True"),
 )
 def test_no_more_parts_run_at_once_than_may() -> None:
     now, most = 0, 0
@@ -203,7 +203,7 @@ def test_loops_in_lists_in_branches() -> None:
 @catches(
     "orphans",
     "parts outlive their query",
-    edited(Parts._stop, "self._driver.end(part.id, Cancelled(), now)", "pass"),
+    edited(Driver._stop_growth, "self.end(part.id, Cancelled(), now)", "pass"),
 )
 def test_who_leaves_takes_the_parts_along() -> None:
     begun, ended = asyncio.Event(), []

@@ -12,7 +12,8 @@ import pytest
 from teola import App, Each, Loop, Runtime, component
 from teola.graph import Grow
 from teola.query.spec import Bounds, QuerySpec
-from teola.runtime.growing import Parts, part_trace
+from teola.runtime import driver
+from teola.runtime.in_flight import part_trace
 from teola.runtime.live.query import LiveQuery, part_of
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -171,7 +172,7 @@ def much(size: int, bounds: Bounds, count: int = 8, **config: Any) -> Any:
 @catches(
     "bytes-by-part",
     "what parts have given counts for none of them",
-    edited(Parts._gave, "growing.query.tally.hold(component, more)", "pass"),
+    edited(driver._part_gave, "growing.query.tally.hold(component, more_bytes)", "pass"),
 )
 def test_what_parts_give_counts_for_the_whole_query() -> None:
     assert much(1_000, Bounds(most_bytes=20_000)).state == "ok"
@@ -211,7 +212,7 @@ def test_what_parts_compute_side_by_side_counts_together() -> None:
 @catches(
     "turns-add-up",
     "what turns before the last have given counts on",
-    edited(Parts._gave, "size - growing.held_bytes", "size"),
+    edited(driver._part_gave, "size - growing.held_bytes", "size"),
 )
 def test_a_loop_holds_what_its_last_turn_gave() -> None:
     @component(outputs="text", pure=True, name="write")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from teola import App, Each, Loop, component
-from teola.runtime.growing import Parts
+from teola.runtime.driver import Driver
 from teola.schedule.graph_run import GraphRun
 from tests.planted import catches, edited
 
@@ -30,7 +30,7 @@ def listing(body: Any, gives: str, **more: Any) -> App:
 @catches(
     "nothing-missing",
     "a query is whole although its parts are not",
-    edited(Parts.ended, "zip(finish.missing, finish.reasons, strict=True)", "()"),
+    edited(Driver.part_ended, "zip(finish.missing, finish.reasons, strict=True)", "()"),
 )
 def test_what_a_part_is_missing_its_query_is_missing() -> None:
     result = listing(look_up >> note, "note").run(topics=["a", "bad", "b", "bad again"])

@@ -11,7 +11,7 @@ from teola import Each, Generate
 from teola.engine import QueryContext
 from teola.policies.asker import Asker
 from teola.profile import paper
-from teola.runtime.growing import part_run
+from teola.runtime.in_flight import part_run
 from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import query_of
 from teola.runtime.observe.trace import Trace

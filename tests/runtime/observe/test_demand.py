@@ -7,7 +7,7 @@ import pytest
 from teola.graph import Op
 from teola.passes import optimise
 from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.observe.demand import demand, done, timings
 from teola.runtime.observe.trace import Trace
 from teola.runtime.sim import Sim, SimulatedQuery

@@ -73,7 +73,7 @@ def test_spans_have_the_words() -> None:
 @catches(
     "copy-shares",
     "the reasons of a copy are those of the trace that goes on",
-    edited(Trace.copy, "found._reasons = {**self._reasons}", "pass"),
+    edited(Trace.copy, "copied._reasons = {**self._reasons}", "pass"),
 )
 def test_a_copy_keeps_its_reasons() -> None:
     trace = traced()

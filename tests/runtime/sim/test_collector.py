@@ -10,7 +10,7 @@ import pytest
 
 from teola.passes import optimise
 from teola.profile import Profile, paper
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim
 from teola.runtime.sim.collector import YOUNG
 from teola.runtime.store import Store

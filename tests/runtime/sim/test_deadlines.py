@@ -10,7 +10,7 @@ import pytest
 from teola import App, Generate
 from teola.passes import estimate
 from teola.policies.work import Work
-from teola.runtime import growing as module
+from teola.runtime import in_flight as module
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens

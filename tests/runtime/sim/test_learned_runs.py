@@ -10,7 +10,8 @@ import pytest
 
 from teola.learning import Learner, Lessons
 from teola.profile import EngineProfile, paper
-from teola.runtime.driver import Driver, Query
+from teola.runtime.driver import Driver
+from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim, SimulatedQuery
 from teola.schedule.events import SetTimer, State

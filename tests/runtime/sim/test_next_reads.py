@@ -19,7 +19,7 @@ from teola.kv import Access
 from teola.kv.policies.lru import Lru
 from teola.kv.policies.next_use import NextUse
 from teola.profile import Cost, EngineProfile, Profile, StepTime
-from teola.runtime.driver import Query
+from teola.runtime.in_flight import Query
 from teola.runtime.next_reads import END
 from teola.runtime.sim import Sim
 from teola.runtime.sim.llm import Stepper

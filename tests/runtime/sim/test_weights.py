@@ -14,7 +14,7 @@ from teola.learning import Learner
 from teola.passes import estimate
 from teola.policies.work import Work
 from teola.profile import Cost, EngineProfile, Profile, StepTime
-from teola.runtime import growing as module
+from teola.runtime import in_flight as module
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
@@ -95,7 +95,7 @@ def habits(turns: tuple[int, ...], component: str = "loop") -> Mapping[Any, Habi
 @catches(
     "a-part-alone",
     "a part's work is told how long its part is, and not how long its query",
-    edited(module.part_run, "run.total_s - plan.total_s if known else 0.0", "0.0"),
+    edited(module.part_run, "run.total_s - plan.total_s if timed else 0.0", "0.0"),
 )
 def test_a_turn_weighs_as_its_query_and_has_the_turns_behind_it_that_are_expected() -> None:
     """Four turns are expected and come, then a call that reads what they gave."""
@@ -198,7 +198,7 @@ def test_growth_within_growth_counts_as_its_product() -> None:
 @catches(
     "a-turn-is-new",
     "a part is as old as itself, and not as its query",
-    edited(module.part_run, "run.admitted if known else now", "now"),
+    edited(module.part_run, "run.admitted if timed else now", "now"),
 )
 def test_a_part_is_as_old_as_the_query_that_its_user_asked_for_at_any_depth() -> None:
     nested = turns_of_maps()
