@@ -188,7 +188,7 @@ class _Answer:
 
     def rest(self) -> str:
         """Text that was held back because it might have begun a stop."""
-        return "" if self.over else self._fitting(self._stops.feed("", last=True))
+        return self._fitting(self._stops.feed("", last=True))
 
     def used(self, prompt: Sequence[TextPart]) -> Usage:
         """Token counts: those that the model tells, else estimates."""

@@ -250,10 +250,13 @@ class Ledger:
                 self.own.tokens += prompt_tokens + generated_tokens
                 self.own.cost += price.cost(prompt_tokens, generated_tokens)
 
-    def took(self, prompt_tokens: int, generated_tokens: int, price: Price = FREE) -> None:
+    def took(
+        self, prompt_tokens: int, generated_tokens: int, cached_tokens: int, price: Price = FREE
+    ) -> None:
         """A call took so much when nothing was reserved for it any more."""
         with GUARD:
-            self._made(0, 0, price, kept=False).settle(prompt_tokens, generated_tokens)
+            reserved = self._made(0, 0, price, kept=False)
+            reserved.settle(prompt_tokens, generated_tokens, cached_tokens)
 
     def keep(
         self, prompt_tokens: float, answer_tokens: int, price: Price = FREE

@@ -44,6 +44,7 @@ class Pages(BaseRetriever):
         return [
             Document(id="1", page_content=f"about {query}", metadata={"source": "a.md"}),
             Document(page_content="more", metadata={"source": "b.md", "score": 0.25}),
+            Document(page_content="less", metadata={"source": "c.md", "score": 0}),
         ]
 
 
@@ -57,6 +58,7 @@ def test_a_retriever_gives_hits(runtime: Runtime) -> None:
     assert [(one.id, one.document, one.text, one.score) for one in hits] == [
         ("1", "a.md", "about tides", 1.0),
         ("b.md/1", "b.md", "more", 0.25),
+        ("c.md/2", "c.md", "less", 0.0),
     ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from teola.graph import Op
 from teola.learning import LearnedProfiles, Learner, Lessons
-from teola.learning.by_instance import Pace
+from teola.learning.by_instance import Pace, WholeCall
 from teola.learning.learner import LearnedProfiles as Profiles
 from teola.learning.lessons import EngineTimes, Slowness
 from teola.policies.work import Slice
@@ -98,6 +98,19 @@ def test_one_of_which_nothing_is_known_keeps_the_times_that_it_declares() -> Non
     assert [one.step.base_s for one in profiles] == [9.0, 1.0, 1.0, 3.0, 1.0]
 
 
+def test_one_that_declares_its_times_has_those_that_are_known_of_it() -> None:
+    """The first declares 9 s a step, and takes three times as long as most."""
+    own = EngineProfile(max_batch=512, step=StepTime(base_s=9.0))
+    learner, names = Learner(), ("declared", "fast", "as fast")
+    known = {"declared": 3.0, "fast": 1.0, "as fast": 1.0}
+    slow = {name: Slowness(factor, 9) for name, factor in known.items()}
+    times = EngineTimes(step=StepTime(base_s=1.0), seen=9, instances=slow)
+    learner.recall(Lessons(engines={"llm": times}))
+    profile = EngineProfile(max_batch=512, pool=(own,))
+    profiles = LearnedProfiles(learner, "llm", profile, 3, names)
+    assert [one.step.base_s for one in profiles] == [3.0, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("before", [2, 60])
 def test_one_that_turns_slow_is_known_after_five_more(before: int) -> None:
     world = World(0.01, 0.01)
@@ -172,6 +185,19 @@ def test_they_are_kept_by_name_and_not_by_number() -> None:
         turned.call(0)
         turned.call(1)
     assert turned.ratio() == pytest.approx(1 / 3, rel=0.2)
+
+
+@pytest.mark.parametrize(("pause_s", "tells"), [(20.0, 3.0), (20.5, 9.0)])
+def test_calls_that_follow_one_another_count_together_however_long_all_take(
+    pause_s: float, tells: float
+) -> None:
+    """A median of three; what ends later than 20 s after the one before it counts alone."""
+    pace, now = Pace(), 0.0
+    for seconds, passed_s in ((1.0, 20.0), (2.0, 20.0), (3.0, 20.0), (4.0, 20.0), (9.0, pause_s)):
+        now += passed_s
+        pace.ended(WholeCall(now, None, (1.0,), 0.0, seconds))
+    found = pace.slowness({None: (1.0, 0.0)})
+    assert found == Slowness(tells, 5)
 
 
 def test_batches_of_unequal_instances_are_told_apart() -> None:

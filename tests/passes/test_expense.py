@@ -7,13 +7,16 @@ from dataclasses import replace
 import pytest
 
 from teola import Agent, App, Condition, Each, Generate, Loop
+from teola.graph import Guard
 from teola.habit import Habit
-from teola.passes.estimate import planned_tokens
+from teola.passes.estimate import planned_tokens, taken_share
 from teola.passes.expense import Expense, expenses
 from teola.price import Price
 from teola.profile import Profile, paper
 from teola.tools import tool
 from tests.planted import catches, edited
+from tests.schedule.plans import call, condition, plan
+from tests.schedule.plans import tool as primitive
 
 PRICE = Price(prompt=1.0, answer=10.0, cached=0.5)
 
@@ -77,6 +80,37 @@ def test_a_branch_counts_as_often_as_it_was_taken() -> None:
     seen = profile(**{"if": Habit(branches={"then": 1, "otherwise": 3})})
     low, usual, high = expenses(graph, seen, price_of)
     assert (low.calls, usual.calls, high.calls) == (0, 0.25 * 1 + 0.75 * 4, 5)
+
+
+def test_within_two_branches_both_decisions_count() -> None:
+    outer, inner = Guard("a", "then"), Guard("b", "then")
+    last = (outer, Guard("b", "otherwise"))
+    primitives = (
+        condition("a"),
+        condition("b", guards=(outer,)),
+        primitive("x", guards=(outer, inner)),
+        primitive("y", guards=last),
+    )
+    graph = plan(*primitives).graph
+    rarely = {"then": 1, "otherwise": 3}
+
+    def shares(**branches: dict[str, int]) -> list[float]:
+        habits = {(graph.name, name): Habit(branches=seen) for name, seen in branches.items()}
+        known = replace(paper("13b"), habits=habits)
+        return [taken_share(graph, graph[id], known) for id in ("b", "x", "y")]
+
+    assert shares() == [1, 1, 0]
+    assert shares(a=rarely) == [1 / 4, 1 / 4, 0]
+    assert shares(a=rarely, b={"then": 1, "otherwise": 1}) == [1 / 4, 1 / 8, 1 / 8]
+    assert shares(b=rarely) == [1, 1 / 4, 3 / 4]
+
+
+def test_of_a_prompt_in_pieces_the_first_one_alone_begins_as_others_did() -> None:
+    graph = plan(*call("m", ahead=True)).graph
+    known = replace(paper("13b"), habits={(graph.name, "m"): Habit(calls=9, cached=5.0)})
+    prompts = [planned_tokens(graph, graph[id]) for id in ("m.ahead", "m.prefill")]
+    assert min(prompts) >= 5
+    assert expenses(graph, known, price_of).expected.cached == 5
 
 
 def test_prompts_are_as_long_as_they_were_billed() -> None:

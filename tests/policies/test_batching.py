@@ -9,10 +9,27 @@ from teola.policies import batching
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.topology import Topology
+from teola.policies.work import Taker
 from tests.policies.choosing import add, chosen, kept, slots, take
 from tests.recording import work
 
 ALL = sorted(batching.BATCHING)
+
+
+def test_a_batch_is_full_of_what_has_to_be_computed() -> None:
+    """Tokens that an instance keeps take no room; the first that does not fit closes the batch."""
+    for room in range(1, 12):
+        for found in ((0, 0, 0), (3, 0, 0), (3, 1, 0), (2, 3, 1), (3, 3, 3)):
+            works = [work(k, total=4, found=part, cuttable=False) for k, part in enumerate(found)]
+            taker, left = Taker(slots(room, idle=False)), room
+            for one in works:
+                fits = 4 - one.found <= left
+                more = taker.take(one)
+                assert ((one, 0, 4) in taker.slices) == fits
+                left -= (4 - one.found) * fits
+                assert (taker.weight, more) == (left, fits and left > 0)
+                if not more:
+                    break
 
 
 # --- what all of them do besides their contract (tests/testing) ------------------------------

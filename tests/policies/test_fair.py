@@ -120,6 +120,22 @@ def test_a_flow_that_had_too_much_still_owes_it_when_it_comes_back() -> None:
         assert shared.batch() == {"b": 8}
 
 
+def test_rows_save_nothing_up_while_they_wait_for_calls_of_their_tenant() -> None:
+    """b's calls share with a's, and then with a's rows, which got nothing until then."""
+    shared = Shared(by="both")
+    shared.add("a", 20, app="table", yields=True)
+    shared.add("a", 20, app="chat")
+    shared.add("b", 60, app="chat")
+    while any(work.asker.tenant == "a" and not work.spec.yields for work in shared.queued):
+        shared.batch()
+        assert abs(shared.given["a"] - shared.given["b"]) <= BATCH
+    assert shared.given["a"] == 80, "of calls alone"
+    shared.given.clear()
+    for _ in range(10):
+        shared.batch()
+        assert abs(shared.given["a"] - shared.given["b"]) <= 2 * BATCH
+
+
 @pytest.mark.parametrize(
     ("by", "flows"), [("tenant", {"x", "y"}), ("app", {"p", "q"}), ("both", {"x/p", "x/q", "y/p"})]
 )

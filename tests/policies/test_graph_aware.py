@@ -195,6 +195,26 @@ def test_a_hold_is_worth_what_it_saves_to_all_who_are_there() -> None:
         assert (ask(queue, "new", prompt(("new", 300)), 2.0) == -1) == waits
 
 
+def test_a_hold_is_looked_at_when_the_first_who_is_away_is_worth_less() -> None:
+    """Two are away on each instance, and both would be pushed out, the first one wholly."""
+    queue = routed()
+    taught(queue, 3.0)
+    for i in range(2):
+        for k, tokens in enumerate((50, 750)):
+            name = f"{i}/{k}"
+            keys = prompt((name, tokens))
+            turn(queue, name, keys, 0.3 * k, affinity=i)
+            turn(queue, name, (*keys, f"more of {name}"), 1 + 0.3 * k, affinity=i)
+        decoding(queue, i, 60, 1.5)
+    assert ask(queue, "new", prompt(("new", 300)), 2.0) == -1
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    programs = policy.programs
+    for i in range(2):
+        assert [one.since for one in programs.away[i].values()] == [1.0, 1.3]
+    assert policy.wake_at(2.0) == 1.0 + programs.returns.changes_at(1.0)
+
+
 @catches(
     "waits-for-what-is-gone",
     "a call waits for a program whose KV is gone",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from math import inf
 
 import pytest
 
-from teola.kv.policies.pauses import FEW
+from teola.kv.policies.pauses import AGES, FEW
 from teola.policies.routing.programs import Programs
 from teola.policies.routing.returns import FORGET, FORGOTTEN_S, REFIT, Returns
 from teola.policies.work import Work
@@ -256,6 +257,23 @@ def test_while_nothing_is_known_each_is_waited_for_as_long_as_it_was_there() -> 
     for _ in range(FEW):
         back(returns, "kind", 5.0)
     assert 4.0 < returns.hope_s("kind", 40.0, 0.0) < 6.0
+
+
+def test_a_rate_holds_until_the_age_at_which_it_changes() -> None:
+    returns = Returns()
+    for seconds in (0.5, 1.0, 5.0, 40.0) * FEW:
+        back(returns, "kind", seconds)
+    age_s, ages = 0.0, list[float]()
+    while age_s < inf:
+        until = returns.changes_at(age_s)
+        assert until > age_s, "there is always a next one"
+        between = (age_s + min(until, 2 * age_s + 1)) / 2
+        assert returns.changes_at(between) == until
+        assert returns.rate("kind", between, 0.0) == returns.rate("kind", age_s, 0.0)
+        ages.append(age_s)
+        age_s = until
+    assert tuple(ages) == AGES
+    assert len({returns.rate("kind", age, 0.0) for age in ages}) > 3
 
 
 @catches(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from teola.policies.routing.e2 import found
 from teola.policies.routing.radix import RadixTree
 from tests.planted import catches, edited
@@ -27,6 +30,25 @@ def test_prompts_part_a_node_where_they_differ() -> None:
     assert nodes(tree) == [((1, 2), 0), ((3, 4), 2), ((5,), 2)]
     tree.insert((1,))
     assert nodes(tree) == [((1,), 0), ((2,), 1), ((3, 4), 2), ((5,), 2)]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text("ab", min_size=1, max_size=6), max_size=8))
+def test_a_path_is_its_prompt_and_parts_where_some_prompt_did(texts: list[str]) -> None:
+    """Keys are prefixes, as those of blocks stand for all before them, too."""
+    tree, prompts = RadixTree(1, 3), [[text[: k + 1] for k in range(len(text))] for text in texts]
+    for number, keys in enumerate(prompts, 1):
+        path = tree.insert(keys)
+        assert [key for node in path for key in node.keys] == keys
+        known = {key for keys in prompts[:number] for key in keys}
+        assert len(tree) == len(known)
+        ends = {keys[-1] for keys in prompts[:number]}
+        ends |= {key for key in known if {key + "a", key + "b"} <= known}
+        assert {node.keys[-1] for node in path} == ends & set(keys)
+        for node in path:
+            first, last = node.keys[0], node.keys[-1]
+            assert (node.context, node.length) == (3 * len(first) - 3, 3 * len(node.keys))
+            assert set(node.children) == {key for key in (last + "a", last + "b") if key in known}
 
 
 def test_both_halves_of_a_node_are_kept_and_used_by_the_same() -> None:

@@ -35,19 +35,28 @@ def test_round_robin_passes_over_what_is_busy() -> None:
     assert list(policy.order(Loads([Load(0, 0.0), Load(2, 0.0)]), 0.0)) == [2, 0]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.sampled_from([0.0, 0.5, 1.0]))))
-def test_loads_are_in_order_whatever_changes(changes: list[tuple[int, float | None]]) -> None:
-    loads, model = Loads(), dict[int, float]()
-    for instance, load in changes:
+LOADS = st.sampled_from([0.0, 0.5, 1.0])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | LOADS, st.none() | LOADS)))
+def test_loads_are_in_order_whatever_changes(
+    changes: list[tuple[int, float | None, float | None]],
+) -> None:
+    """By rank, where they have one, and else by load."""
+    loads, model, ranks = Loads(), dict[int, float](), dict[int, float]()
+    for instance, load, rank in changes:
         if load is None:
             loads.drop(instance)
             model.pop(instance, None)
         else:
-            loads.put(instance, load)
+            loads.put(instance, load, rank)
             model[instance] = load
+            ranks[instance] = load if rank is None else rank
         assert len(loads) == len(model)
         assert all((i in loads) == (i in model) for i in range(6))
-        assert list(loads) == sorted((Load(*pair) for pair in model.items()), key=lambda x: x[::-1])
+        ordered = sorted(model, key=lambda i: (ranks[i], i))
+        assert list(loads) == [Load(i, model[i]) for i in ordered]
+        assert list(loads.instances) == ordered
         assert loads.numbers == tuple(sorted(model))
         assert loads.idle == sum(load == 0.0 for load in model.values())
         for last in range(-1, 6):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from teola.graph import Part, Prompt, Ref, Role
+from teola.graph import Op, Part, Prompt, Ref, Role
 from teola.passes.rewrite import map_refs
 from teola.schedule.core import Core
 from teola.schedule.events import AbortRequest, Cancelled, Fused, Release, Skipped, State
@@ -92,6 +92,28 @@ def test_a_prompt_that_would_wait_for_an_idle_instance_stays_in_pieces() -> None
     assert not bed.core.runs["large"].fused
     works = bed.core.queues["llm"].works
     assert works["large", LATE.index["m.ahead"]].wanted
+
+
+def test_pieces_are_taken_along_in_the_order_in_which_they_are_read() -> None:
+    """The third piece takes the second along, which has taken the first."""
+    ahead, rest, *decoding = call("m", ahead=True, late="later")
+    middle = replace(
+        rest,
+        id="m.middle",
+        op=Op.PARTIAL_PREFILLING,
+        inputs=(rest.inputs[0], ("prompt", Prompt((Part(Role.CONTEXT, Ref("late", "out")),)))),
+    )
+    rest = replace(rest, inputs=(("sequence", Ref("m.middle", "sequence")), rest.inputs[1]))
+    p = plan(tool("late"), tool("later", "late"), ahead, middle, rest, *decoding)
+    bed = busy(p)
+    for now in (0.0, 1.0):
+        run_functions(bed, now)
+    pieces = p.index["m.ahead"], p.index["m.middle"]
+    run, works = bed.core.runs["q"], bed.core.queues["llm"].works
+    assert run.fused == {p.index["m.prefill"]: pieces}
+    tokens = sum(p.specs[piece].planned_tokens for piece in pieces)
+    assert works["q", p.index["m.prefill"]].fused_tokens == tokens
+    assert not [key for key in works if key[0] == "q" and key[1] in pieces]
 
 
 @catches(

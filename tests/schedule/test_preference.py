@@ -76,6 +76,17 @@ def test_what_the_cheaper_refuses_goes_to_the_dearer_at_once() -> None:
     assert [i for when, i in world.begun if when >= 8.0] == [0] * 9
 
 
+def test_the_first_that_opens_again_is_asked_whichever_it_is() -> None:
+    """Nothing runs, so nothing but the time begins a round; the dearer opens first."""
+    cheap = Server(call_s=0.2, per_minute=0, after_s=50.0)
+    world = providers(cheap, Server(at_once=1, call_s=0.2, after_s=3.0), most_s=100.0)
+    world.comes(3)
+    world.run(until=40.0)
+    assert world.calls[1] >= 3
+    assert len(world.ok) == 3
+    assert max(world.took) < 30.0
+
+
 def test_a_budget_of_the_minute_is_waited_for_only_if_it_is_there_soon() -> None:
     cheap = Server(call_s=0.1, per_minute=10)
     world = providers(cheap, Server(call_s=0.1), most_s=5.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from random import Random
 
 import pytest
 
@@ -56,6 +57,30 @@ def test_who_kept_none_takes_half_as_many_and_one_at_least() -> None:
     assert quota.window == 1
     quota.refused(BUSY, batch=1, after=2, calls=0, now=9.0)
     assert quota.window == 1
+
+
+def test_no_refusal_lets_more_through() -> None:
+    """Whatever came back meanwhile, and however many were in flight."""
+    for seed in range(100):
+        chance, quota, batch, now = Random(seed), Quota("e/0"), 0, 0.0
+        for _ in range(12):
+            now += chance.choice((0.0, 1.0, 40.0))
+            calls, before = chance.randint(0, 9), quota.window
+            if chance.random() < 0.5:
+                quota.came_back(calls + 1, now)
+                assert before <= quota.window <= before + 1
+                continue
+            batch += chance.randint(0, 1)
+            quota.refused(BUSY, batch, batch + chance.randint(1, 2), calls, now)
+            assert 1 <= quota.window <= before
+
+
+def test_a_batch_draws_all_its_slices_as_one_call() -> None:
+    for together, requests in ((True, 1), (False, 3)):
+        account = ApiAccount(MinuteLimits(10, 100))
+        Quota("e/0", account).sent([3, 7, 5], 1.0, together=together)
+        assert account.requests.left(1.0) == 10 - requests
+        assert account.tokens.left(1.0) == 100 - 15
 
 
 def test_it_grows_to_what_it_took_and_by_one_in_half_a_minute_beyond() -> None:

@@ -66,6 +66,22 @@ def test_an_instance_is_as_loaded_as_it_is_full() -> None:
         assert sent(queue) == [(0, 40)]  # 10 % of the large one each, of the small one 40 %
 
 
+def test_instances_are_in_the_order_in_which_one_more_would_be_done() -> None:
+    """Whichever of them are slow, and whatever they have; 100 tokens are one load."""
+    for slowness in ((3.0, 1.0), (1.0, 3.0), (2.0, 4.0, 1.0), (9.0, 1.0, 9.0)):
+        for tokens in ((0, 0, 0), (0, 50, 0), (50, 0, 20), (20, 20, 60)):
+            instances = Instances([CHAT[1]] * len(slowness))
+            instances.weigh(slowness)
+            given = dict(zip(range(len(slowness)), tokens, strict=False))
+            for i, weight in given.items():
+                if weight:
+                    instances.send(i, i, weight, 1)
+            usual = sum(given.values()) / (sum(map(bool, given.values())) or 1)
+            assert instances.usual_items == pytest.approx(usual or 1.0, rel=0.25)
+            takes = {i: (given[i] + instances.usual_items) * slowness[i] for i in given}
+            assert list(instances.open(0.0).instances) == sorted(given, key=lambda i: (takes[i], i))
+
+
 @catches(
     "share-of-another",
     "an instance that recovers has its share of what the first one can take",

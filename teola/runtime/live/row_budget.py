@@ -86,8 +86,8 @@ class RowBudget:
         if i in self.held:
             self.used(i, usage)
         else:  # its run had ended before it was stopped
-            prompt, written = usage.prompt_tokens, usage.completion_tokens
-            self.ledger.took(prompt, written, self.price or FREE)
+            counts = usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens
+            self.ledger.took(*counts, self.price or FREE)
 
     def settle(self, i: int) -> None:
         """Window `i` is over: what it did not take is there again."""

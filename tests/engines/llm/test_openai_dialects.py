@@ -54,6 +54,18 @@ async def test_what_a_server_calls_the_longest_answer_is_found_out_once() -> Non
     assert names == ["max_tokens", "max_completion_tokens", "max_completion_tokens"]
 
 
+async def test_a_server_that_takes_neither_name_is_asked_once_by_each() -> None:
+    said = UNSUPPORTED.message
+    first, second = "'max_tokens'", "'max_completion_tokens'"
+    swapped = said.replace(first, "'x'").replace(second, first).replace("'x'", second)
+    with FakeOpenAI(vllm=False) as server:
+        server.script(*[UNSUPPORTED, Fail(400, swapped, code="unsupported_parameter")] * 2)
+        async with started(server) as engine:
+            with pytest.raises(EngineError, match="max_completion_tokens"):
+                await answer(engine, a_call(max_tokens=9))
+    assert len(server.calls) == 2
+
+
 class TakesNot(FakeOpenAI):
     """A server that does not take requests with a certain field."""
 

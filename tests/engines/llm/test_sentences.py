@@ -82,6 +82,19 @@ def test_headings_are_remembered_and_quoted_only_if_nothing_follows() -> None:
     ]
 
 
+def test_one_line_above_a_rule_is_a_heading_and_no_more_than_one() -> None:
+    for rule in ("---", "==="):
+        above = "Wrapped over\ntwo lines of text."
+        assert sentences(f"{above}\n{rule}\nBelow it.") == [
+            Sentence("Wrapped over two lines of text."),
+            Sentence("Below it."),
+        ]
+        assert sentences(f"{above}\n\nTitle\n{rule}\nBelow it.") == [
+            Sentence("Wrapped over two lines of text."),
+            Sentence("Below it.", "Title"),
+        ]
+
+
 def test_long_sentences_are_cut_between_semicolons() -> None:
     text = "; ".join(f"this is clause number {i} of a sentence without an end" for i in range(12))
     assert len(texts(text)) == 12

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from teola import App, Each, Embedding, Generate, Runtime
-from teola.engine import Call, Delta, EngineResult, Request, Usage
+from teola.engine import Call, Delta, EngineResult, Request, TextPart, Usage
 from teola.errors import DeadlineExceeded, EngineError, QueryCancelled, QueryFailed
+from teola.graph.prompt import Role
 from teola.query.result import Result
 from teola.runtime.live.call import Hearer, LiveCall
-from teola.runtime.live.equal_work import EqualWork
+from teola.runtime.live.equal_work import EqualWork, _prompt_pieces
 from teola.runtime.live.kept_answers import KeptAnswer, KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
@@ -78,6 +79,29 @@ def mapped(runtime: Runtime, **more: Any) -> App:
     body = Generate("say", mode="simple", inputs={"question": "topic"}, **more)
     each = Each(body, over="topics", item="topic", gives={"notes": "answer"}, at_once=64)
     return App("map", each, inputs={"topics": "texts"}, outputs={"notes": "notes"}, runtime=runtime)
+
+
+def test_a_prompt_is_the_same_however_its_pieces_were_computed() -> None:
+    """Ahead of it, with it, or as a part of it; and another one where a single piece is."""
+
+    def digested(ahead: int, texts: Sequence[str]) -> list[str | None]:
+        parts = [(TextPart(Role.QUESTION, text),) for text in texts]
+        last = len(parts) - 1
+        sequence = SimpleNamespace(parts=[part for piece in parts[:ahead] for part in piece])
+        query: Any = SimpleNamespace(
+            run=SimpleNamespace(
+                before=lambda i: 0 if ahead else -1, fused={last: tuple(range(ahead, last))}
+            ),
+            store=SimpleNamespace(values=[{"sequence": sequence}], prompt=parts.__getitem__),
+        )
+        return list(_prompt_pieces(query, last))
+
+    texts = ["a", "b", "c", "d"]
+    whole = [piece for text in texts for piece in (Role.QUESTION.value, text)]
+    for ahead in range(len(texts)):
+        assert digested(ahead, texts) == whole
+        for k in range(len(texts)):
+            assert digested(ahead, [*texts[:k], "x", *texts[k + 1 :]]) != whole
 
 
 @catches(

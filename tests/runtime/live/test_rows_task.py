@@ -19,7 +19,7 @@ from teola.policies.ledger import BudgetAccount, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
 from teola.runtime.engines import EngineConfig
 from teola.runtime.live.row_budget import RowBudget
-from teola.runtime.live.row_source import AHEAD, RowSource
+from teola.runtime.live.row_source import AHEAD, AnswerSink, RowSource
 from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
 from teola.runtime.runtime import Runtime
@@ -148,8 +148,13 @@ def test_a_refusal_is_waited_out_and_costs_no_row_anything() -> None:
     "a window is not taken until it is full",
     edited(RowSource.take, "(self._due and waiting)", "False"),
 )
+@catches(
+    "one-is-none",
+    "a row that comes alone is not asked until another one comes",
+    edited(RowSource._read, "self._tell_at <= waiting", "self._tell_at < waiting"),
+)
 def test_a_source_may_wait_for_the_answers_to_what_it_gave() -> None:
-    heard, more = Heard(), threading.Semaphore(2)
+    heard, more = Heard(), threading.Semaphore(1)
 
     def rows() -> Iterator[Row]:
         for k in range(6):
@@ -163,6 +168,31 @@ def test_a_source_may_wait_for_the_answers_to_what_it_gave() -> None:
     runtime, handle = asked(Model(), rows(), hear)
     with runtime:
         assert handle.result(1.0).asked == len(heard) == 6
+
+
+@catches(
+    "broken-and-called",
+    "a function that has raised is called again",
+    edited(AnswerSink._give, "broken = True", "pass"),
+)
+def test_who_has_raised_is_given_nothing_more_and_its_end_is_told() -> None:
+    given, broke, over = list[int](), list[Exception](), threading.Event()
+
+    def hear(some: Sequence[RowAnswer]) -> None:
+        given.extend(answer.id for answer in some)
+        raise ValueError(given[-1])
+
+    sink = AnswerSink(hear, lambda: None, broke.append)
+    for k in range(3):
+        sink.put([RowAnswer(k, "x", None)])
+        ends = time.monotonic() + S
+        while sink._given <= k and time.monotonic() < ends:
+            time.sleep(0.001)
+    sink.end(over.set)
+    assert over.wait(S)
+    assert given == [0]
+    assert [str(error) for error in broke] == ["0"]
+    assert not sink.full()
 
 
 @catches(

@@ -41,6 +41,12 @@ async def note(topic: str) -> dict[str, Any]:
     return {"$topic": topic}
 
 
+@component(outputs="long", batched="topics")
+def lengthen(topics: list[str]) -> list[str]:
+    RAN.append("lengthen")
+    return [topic * 2 for topic in topics]
+
+
 @component(outputs="odd")
 async def odd(question: str) -> object:
     return (1, 2)
@@ -134,6 +140,38 @@ def test_a_function_that_may_change_the_world_is_announced(app: App) -> None:
     assert failed.state == "failed"
     assert "may have happened, so it is not done again" in str(failed.error)
     assert RAN == ["look"]
+
+
+@catches(
+    "pieces-as-a-whole",
+    "of a call in pieces the first one is kept as if it were all",
+    edited(results_kept, "if hi - lo < work.total:", "if lo > 0:"),
+)
+@catches(
+    "pieces-alike",
+    "all pieces of a call are kept under one name",
+    edited(results_kept, "if hi - lo < work.total:", "if False:"),
+)
+def test_a_call_in_pieces_is_kept_piece_by_piece(runtime: Runtime) -> None:
+    """A batch of functions has 64 items. Where there are pieces, nobody knows whether all that
+    were begun are there."""
+    gives = {"inputs": {"topics": "texts"}, "outputs": {"out": "long"}}
+    app = App("long", lengthen, runtime=runtime, **gives)
+    for count, pieces in ((64, [""]), (65, ["#0:64", "#64:65"])):
+        log, topics = Log(), [f"t{k}" for k in range(count)]
+        for ran in (len(pieces), 0):
+            RAN.clear()
+            job = Job(app, QuerySpec({"topics": topics}), id="q")
+            job.steps = Steps("q", log.found, log, "fail")
+            result = runtime.start(job.run()).result(30)
+            assert len(RAN) == ran
+            if ran or len(pieces) == 1:
+                assert result.outputs["out"] == [topic * 2 for topic in topics]
+            else:
+                assert "may have happened, so it is not done again" in str(result.error)
+        keys = [f"lengthen.call{piece}" for piece in pieces]
+        assert sorted(key for key, value in log.told if value is None) == keys
+        assert sorted(key for key, value in log.told if value is not None) == keys
 
 
 def test_what_has_failed_fails_again(runtime: Runtime) -> None:

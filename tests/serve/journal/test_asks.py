@@ -1,0 +1,66 @@
+"""Questions of a query that is nowhere, where it has several: answered one by one, in any order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from teola.errors import InputError, UnknownName
+from teola.graph import Inquiry
+from teola.query.journal import durable
+from teola.query.journal.durable import Filed
+from teola.query.journal.journal import Journal
+from teola.query.journal.lost import Answered
+from tests.serve.journal.conftest import rows
+from tests.serve.journal.test_holders import reached
+
+ASKS = ("first", "second", "third")
+
+
+async def filed(journal: Journal, id: str) -> None:
+    """A query of this id, which waits for answers to all of them."""
+    query = Filed(id, "t", "app", "{}", time.time(), 60.0, 60.0, "code")
+    schema = {"type": "boolean"}
+    asks = [Inquiry(ask, id, "ask", "c", f"{ask}?", schema) for ask in ASKS]
+    await durable.file(journal, query, {}, asks)
+
+
+async def still_open(journal: Journal, *ids: str) -> dict[str, list[str] | None]:
+    found = await durable.open_of(journal, "t", list(ids))
+    return {
+        id: asks if asks is None else [ask["ask"] for ask in asks] for id, asks in found.items()
+    }
+
+
+async def test_each_is_answered_once_and_the_others_stay_open(made: str) -> None:
+    async with reached(made) as journal:
+        await filed(journal, "q")
+        with pytest.raises(InputError, match="say which"):
+            await durable.answer(journal, "t", "q", None, True, takes=False)
+        for k, ask in enumerate(("second", "first", "third")):
+            given = ask if k < 2 else None  # the last one need not be named
+            with pytest.raises(InputError):
+                await durable.answer(journal, "t", "q", given, "no boolean", takes=False)
+            answered = await durable.answer(journal, "t", "q", given, True, takes=False)
+            assert answered == (ask, None)
+            with pytest.raises(Answered):
+                await durable.answer(journal, "t", "q", ask, True, takes=False)
+            if k < 2:
+                with pytest.raises(UnknownName, match="fourth"):
+                    await durable.answer(journal, "t", "q", "fourth", True, takes=False)
+        assert await still_open(journal, "q") == {}
+        assert (await durable.steps_of(journal, "t", "q"))["first"] == '{"answer": true}'
+
+
+@pytest.mark.parametrize("broken", ASKS)
+async def test_one_that_cannot_be_read_hides_those_of_its_query_alone(
+    made: str, broken: str
+) -> None:
+    async with reached(made) as journal:
+        for id in ("p", "q"):
+            await filed(journal, id)
+        change = "UPDATE teola_journal.asks SET told = '{' WHERE query = 'p' AND id = %s"
+        await asyncio.to_thread(rows, made, change, broken)
+        assert await still_open(journal, "p", "q") == {"p": None, "q": list(ASKS)}
