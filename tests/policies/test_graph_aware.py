@@ -488,6 +488,21 @@ def test_siblings_go_elsewhere_when_their_leaders_instance_dies() -> None:
     validate_queue(queue, 2.0)
 
 
+@catches(
+    "followers-lose-their-place",
+    "a call that goes where its leader is loses its place in line",
+    edited(GraphAware._follows, " and offers.missing[best] > least", ""),
+)
+def test_who_goes_where_its_leader_is_stands_in_line_behind_it() -> None:
+    queue = routed()
+    kept = prompt(("kept", 100))
+    home = turn(queue, "p", kept, 0.0)
+    more = (*kept, *range(100))
+    assert route(queue, "a", more, 1.0, program="p") == home
+    assert ask(queue, "b", (*more, "b"), 1.0, "p") == home
+    assert not held(queue)
+
+
 def test_calls_of_others_do_not_follow() -> None:
     queue = routed()
     shared = prompt(("shared", 100))

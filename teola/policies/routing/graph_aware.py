@@ -13,8 +13,8 @@ that come back (`programs.py`). Five switches, each of which can be left out:
     home      a program's call goes where its last one left its KV, unless the wait there is longer
               than the wait elsewhere and twice what would be computed again. Calls that a program
               makes at the same time go where they cost least
-    siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
-              until it is there, and placed then
+    siblings  of a program's calls that share what nobody keeps yet one leads; those that would go
+              elsewhere are held until it is there, and placed then
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
               takes, and not earlier, on an instance that has other work
 
@@ -165,7 +165,7 @@ class GraphAware(RoutingPolicy):
         best = self._best(work, program, offers)
         if best < 0 or not may_hold:
             return best
-        if self.siblings and program is not None and self._follows(work, program, offers, now):
+        if self.siblings and program is not None and self._follows(work, program, best, offers, now):
             self._following.setdefault(work.asker.program, {})[_key(work)] = work
             self._by = Because.SIBLINGS, ()
             return HELD
@@ -270,16 +270,21 @@ class GraphAware(RoutingPolicy):
         others = self.programs.claimed[i] - self.programs.claims(work.asker.program, i)
         return others + work.tokens + self._answer - self._room[i]
 
-    def _follows(self, work: Work, program: Program, offers: Offers, now: float) -> bool:
-        """Whether most of what a call finds nowhere is being computed for one of its program."""
+    def _follows(
+        self, work: Work, program: Program, best: int, offers: Offers, now: float
+    ) -> bool:
+        """Whether most of what a call finds nowhere is being computed for one of its program, and
+        would be computed again where it goes. Where that one is, the call waits in line behind it:
+        whoever came later would overtake it if it were held."""
         if not program.begun:
             return False
         kept, limits = self.view.hits(work.keys, now).items(), self.view.limits
         each = (found_tokens(work, blocks, limits[i].block_tokens) for i, blocks in kept)
         missing = work.tokens - max(each, default=0)
         there = zip(offers.costs, offers.missing, strict=True)
-        coming = missing - min(left for cost, left in there if cost < inf)
-        return coming > 0 and 2 * coming > missing
+        least = min(left for cost, left in there if cost < inf)
+        coming = missing - least
+        return coming > 0 and 2 * coming > missing and offers.missing[best] > least
 
     def _due(self, work: Work, i: int, offers: Offers) -> float:
         """When a piece of a prompt is to be sent, of which the rest comes later."""
