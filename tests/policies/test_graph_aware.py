@@ -433,6 +433,20 @@ def test_a_program_leaves_a_home_that_has_a_longer_wait_than_what_it_saves() -> 
     assert ask(queue, "again", (*prompt(("p", 100)), "more"), 1.0, "p") == 1 - home
 
 
+@catches(
+    "home-in-ruins",
+    "a program stays where others push out what it left, and pushes out theirs",
+    edited(GraphAware._best, " or not self._whole(work, program, offers)", ""),
+)
+def test_a_program_leaves_a_home_where_a_part_of_what_it_left_was_pushed_out() -> None:
+    queue, keys = routed(), prompt(("p", 100))
+    home = turn(queue, "p", keys, 0.0)
+    decoding(queue, home, 40, 0.5)
+    evicted = PrefixChanged("e", home, (), keys[-40:])
+    queue.prefixes(evicted, 0.6)
+    assert ask(queue, "again", (*keys, *range(100)), 1.0, "p") == 1 - home
+
+
 # --- siblings -------------------------------------------------------------------------------
 
 

@@ -10,9 +10,9 @@ that come back (`programs.py`). Five switches, each of which can be left out:
               first. Of those held, the one that is computed soonest goes first, for which one that
               has waited `ageing` seconds counts as a second shorter. It is not sent elsewhere
               instead: there it would cost more, and drive out what others find
-    home      a program's call goes where its last one left its KV, unless the wait there is longer
-              than the wait elsewhere and twice what would be computed again. Calls that a program
-              makes at the same time go where they cost least
+    home      a program's call goes where its last one left its KV, if all of that is still there,
+              unless the wait there is longer than the wait elsewhere and twice what would be
+              computed again. Calls that a program makes at the same time go where they cost least
     siblings  of a program's calls that share what nobody keeps yet one leads; those that would go
               elsewhere are held until it is there, and placed then
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
@@ -27,7 +27,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import compress, islice, takewhile
+from itertools import islice, takewhile
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -161,7 +161,6 @@ class GraphAware(RoutingPolicy):
     def _choose(self, work: Work, offers: Offers, now: float) -> int:
         program = self.programs.get(work.asker.program)
         may_hold = holdable(work, now) and now < work.arrival + self.held_s
-        self._count_programs(work, offers)
         best = self._best(work, program, offers)
         if best < 0 or not may_hold:
             return best
@@ -187,23 +186,13 @@ class GraphAware(RoutingPolicy):
         insort(self._oldest, (work.arrival, work.seq, _key(work)))
         return HELD
 
-    def _count_programs(self, work: Work, offers: Offers) -> None:
-        """To what marginal_cost counts, add what has to be computed again of what programs claim,
-        if the call pushes it out."""
-        programs, tokens = self.programs, work.tokens + self._answer
-        for i in compress(range(len(programs.owners)), programs.owners):
-            others = programs.claimed[i] - programs.claims(work.asker.program, i)
-            pushed = min(others + tokens - self._room[i], offers.missing[i])
-            if pushed > 0:
-                offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.tokens)
-
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
         self._by = Because.COST, range(len(missing))
         if not self.home or program is None or program.works or program.at in (best, -1):
             return best
         at = program.at
-        if offers.costs[at] == inf or missing[at] == work.tokens:
+        if offers.costs[at] == inf or not self._whole(work, program, offers):
             return best
         here, other = (wait_s(self.view.profiles[i], offers.seen[i].pending) for i in (at, best))
         again = TWICE * self._prefill_s(work, best, offers)
@@ -211,6 +200,13 @@ class GraphAware(RoutingPolicy):
             return best
         self._by = Because.PROGRAM, range(len(missing))
         return at
+
+    def _whole(self, work: Work, program: Program, offers: Offers) -> bool:
+        """Whether a call finds at home all that its program's last prompt left. Where a part was
+        pushed out, more programs live than fit, and each turn pushes out more of the others."""
+        home = program.at
+        left = found_tokens(work, program.left, self.view.limits[home].block_tokens)
+        return 0 < left <= work.tokens - offers.missing[home]
 
     def _prefill_s(self, work: Work, i: int, offers: Offers) -> float:
         return prefill_s(self.view.profiles[i], offers.missing[i], work.tokens)
