@@ -453,6 +453,20 @@ def test_a_program_leaves_a_home_that_has_a_longer_wait_than_what_it_saves() -> 
     assert ask(queue, "again", (*prompt(("p", 100)), "more"), 1.0, "p") == 1 - home
 
 
+@catches(
+    "home-in-ruins",
+    "a program stays where others push out what it left, and pushes out theirs",
+    edited(GraphAware._best, " or not self._whole(work, program, offers)", ""),
+)
+def test_a_program_leaves_a_home_where_a_part_of_what_it_left_was_pushed_out() -> None:
+    queue, keys = routed(), prompt(("p", 100))
+    home = turn(queue, "p", keys, 0.0)
+    decoding(queue, home, 40, 0.5)
+    evicted = PrefixChanged("e", home, (), keys[-40:])
+    queue.prefixes(evicted, 0.6)
+    assert ask(queue, "again", (*keys, *range(100)), 1.0, "p") == 1 - home
+
+
 # --- siblings -------------------------------------------------------------------------------
 
 
@@ -506,6 +520,21 @@ def test_siblings_go_elsewhere_when_their_leaders_instance_dies() -> None:
     queue.dispatch(2.0)
     assert queue.works["b", 0].on(1 - leader)
     validate_queue(queue, 2.0)
+
+
+@catches(
+    "followers-lose-their-place",
+    "a call that goes where its leader is loses its place in line",
+    edited(GraphAware._follows, " and offers.missing[best] > least", ""),
+)
+def test_who_goes_where_its_leader_is_stands_in_line_behind_it() -> None:
+    queue = routed()
+    kept = prompt(("kept", 100))
+    home = turn(queue, "p", kept, 0.0)
+    more = (*kept, *range(100))
+    assert route(queue, "a", more, 1.0, program="p") == home
+    assert ask(queue, "b", (*more, "b"), 1.0, "p") == home
+    assert not held(queue)
 
 
 def test_calls_of_others_do_not_follow() -> None:

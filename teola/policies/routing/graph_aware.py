@@ -10,11 +10,11 @@ that come back (`programs.py`). Five switches, each of which can be left out:
               first. Of those held, the one that is computed soonest goes first, for which one that
               has waited `ageing` seconds counts as a second shorter. It is not sent elsewhere
               instead: there it would cost more, and drive out what others find
-    home      a program's call goes where its last one left its KV, unless the wait there is longer
-              than the wait elsewhere and twice what would be computed again. Calls that a program
-              makes at the same time go where they cost least
-    siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
-              until it is there, and placed then
+    home      a program's call goes where its last one left its KV, if all of that is still there,
+              unless the wait there is longer than the wait elsewhere and twice what would be
+              computed again. Calls that a program makes at the same time go where they cost least
+    siblings  of a program's calls that share what nobody keeps yet one leads; those that would go
+              elsewhere are held until it is there, and placed then
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
               takes, and not earlier, on an instance that has other work
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import compress, islice, takewhile
+from itertools import islice, takewhile
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -161,11 +161,10 @@ class GraphAware(RoutingPolicy):
     def _choose(self, work: Work, offers: Offers, now: float) -> int:
         program = self.programs.get(work.asker.program)
         may_hold = holdable(work, now) and now < work.arrival + self.held_s
-        self._count_programs(work, offers)
         best = self._best(work, program, offers)
         if best < 0 or not may_hold:
             return best
-        if self.siblings and program is not None and self._follows(work, program, offers, now):
+        if self.siblings and program is not None and self._follows(work, program, best, offers, now):
             self._following.setdefault(work.asker.program, {})[_key(work)] = work
             self._by = Because.SIBLINGS, ()
             return HELD
@@ -187,23 +186,13 @@ class GraphAware(RoutingPolicy):
         insort(self._oldest, (work.arrival, work.seq, _key(work)))
         return HELD
 
-    def _count_programs(self, work: Work, offers: Offers) -> None:
-        """To what marginal_cost counts, add what has to be computed again of what programs claim,
-        if the call pushes it out."""
-        programs, tokens = self.programs, work.tokens + self._answer
-        for i in compress(range(len(programs.owners)), programs.owners):
-            others = programs.claimed[i] - programs.claims(work.asker.program, i)
-            pushed = min(others + tokens - self._room[i], offers.missing[i])
-            if pushed > 0:
-                offers.costs[i] += prefill_s(self.view.profiles[i], pushed, work.tokens)
-
     def _best(self, work: Work, program: Program | None, offers: Offers) -> int:
         best, missing = offers.best, offers.missing
         self._by = Because.COST, range(len(missing))
         if not self.home or program is None or program.works or program.at in (best, -1):
             return best
         at = program.at
-        if offers.costs[at] == inf or missing[at] == work.tokens:
+        if offers.costs[at] == inf or not self._whole(work, program, offers):
             return best
         here, other = (wait_s(self.view.profiles[i], offers.seen[i].pending) for i in (at, best))
         again = TWICE * self._prefill_s(work, best, offers)
@@ -211,6 +200,13 @@ class GraphAware(RoutingPolicy):
             return best
         self._by = Because.PROGRAM, range(len(missing))
         return at
+
+    def _whole(self, work: Work, program: Program, offers: Offers) -> bool:
+        """Whether a call finds at home all that its program's last prompt left. Where a part was
+        pushed out, more programs live than fit, and each turn pushes out more of the others."""
+        home = program.at
+        left = found_tokens(work, program.left, self.view.limits[home].block_tokens)
+        return 0 < left <= work.tokens - offers.missing[home]
 
     def _prefill_s(self, work: Work, i: int, offers: Offers) -> float:
         return prefill_s(self.view.profiles[i], offers.missing[i], work.tokens)
@@ -270,16 +266,21 @@ class GraphAware(RoutingPolicy):
         others = self.programs.claimed[i] - self.programs.claims(work.asker.program, i)
         return others + work.tokens + self._answer - self._room[i]
 
-    def _follows(self, work: Work, program: Program, offers: Offers, now: float) -> bool:
-        """Whether most of what a call finds nowhere is being computed for one of its program."""
+    def _follows(
+        self, work: Work, program: Program, best: int, offers: Offers, now: float
+    ) -> bool:
+        """Whether most of what a call finds nowhere is being computed for one of its program, and
+        would be computed again where it goes. Where that one is, the call waits in line behind it:
+        whoever came later would overtake it if it were held."""
         if not program.begun:
             return False
         kept, limits = self.view.hits(work.keys, now).items(), self.view.limits
         each = (found_tokens(work, blocks, limits[i].block_tokens) for i, blocks in kept)
         missing = work.tokens - max(each, default=0)
         there = zip(offers.costs, offers.missing, strict=True)
-        coming = missing - min(left for cost, left in there if cost < inf)
-        return coming > 0 and 2 * coming > missing
+        least = min(left for cost, left in there if cost < inf)
+        coming = missing - least
+        return coming > 0 and 2 * coming > missing and offers.missing[best] > least
 
     def _due(self, work: Work, i: int, offers: Offers) -> float:
         """When a piece of a prompt is to be sent, of which the rest comes later."""

@@ -31,7 +31,7 @@ class Program:
     away: its pause, while it has no call. until: how long it is waited for.
     last_s: its last pause. claim: tokens that count on `at`. owner: it has come back, or is waited
     for. keys, blocks: of the prompt whose KV it claims while it is away, and how many of those
-    blocks were kept when one last looked."""
+    blocks were kept when one last looked. left: how many blocks its last prompt had."""
 
     name: str
     born: float
@@ -50,6 +50,7 @@ class Program:
     owner: bool = False
     keys: Sequence[Hashable] = ()
     blocks: int = 0
+    left: int = 0
 
     @property
     def since(self) -> float | None:
@@ -161,7 +162,8 @@ class Programs:
         if generated is not None:
             program.tokens = max(0, work.tokens + generated - program.common)
         if not program.works and not program.waiting:
-            program.keys, program.blocks = work.keys, len(work.keys)
+            program.keys = work.keys
+            program.blocks = program.left = len(work.keys)
             self._pauses(program, now, "", now)
         self._claim(program)
 
