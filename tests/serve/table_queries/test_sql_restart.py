@@ -55,11 +55,11 @@ def survive(rows: int, kills: int, delay_s: float, seed: int = 0) -> Counter[str
                     taken = httpx.post(f"{server.url}/v1/sql", json=body, timeout=60)
                     id = taken.json()["query_id"]
                 more = chance.uniform(0.5, 1.0) * rows / (kills + 1)
-                soon(lambda most=asked + more: len(model.calls) >= most, 300)
+                soon(lambda most=asked + more: len(model.calls) >= most, 1800)
                 asked = len(model.calls)
                 server.end(signal.SIGKILL)
         with serving_tables(folder, model) as server:
-            found = server.ended(id, 300)
+            found = server.ended(id, 1800)
         table = found["result"]["outputs"]["table"]
         assert (found["state"], table["row_count"]) == ("ok", rows), found["state"]
         assert sorted(table["rows"]) == [[i, "no"] for i in range(rows)]
