@@ -195,7 +195,9 @@ def make_app(
     publish(fastapi, locked=keys is not None)
     direct = Direct(fastapi, partial(api.ask, service))
     bounded = Bounded(direct, collections_api.takes_forms, observers.refused)
-    return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
+    guard = KeyGuard(bounded, keys, observers.refused)
+    board.desk.accounts_of = guard.accounts_of
+    return observers.around(AnswerHeaders(guard))
 
 
 def _refusals(app: FastAPI, observers: Observers) -> None:
