@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Container, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -63,6 +63,7 @@ class TableApp(App):
         self.tables, self._asks, self._board = tables, runtime, board
         self._threads = Threads("tables")
         self._places = asyncio.Semaphore(tables.limits.queries)
+        self._winding: set[asyncio.Future[None]] = set()
         self._gets_on: dict[str, asyncio.Task[None]] = {}
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         super().__init__(
@@ -95,16 +96,22 @@ class TableApp(App):
         def tell(kind: str, told: Mapping[str, Any]) -> None:
             loop.call_soon_threadsafe(self._tell, id, kind, told)
 
-        async with self._turn(tenant), self._places:
+        async with AsyncExitStack() as places:
+            await places.enter_async_context(self._turn(tenant))
+            await places.enter_async_context(self._places)
             while True:
                 asker = TableAsker(
                     tenant, around.run.asker.budget, max(deadline - loop.time(), 0.001), since
                 )
                 run = TableRun(self.tables, self._asks, query, options, asker, tell)
+                task = asyncio.ensure_future(self._threads.run(run.work))
                 try:
-                    return await self._to_its_end(run)
+                    return cast("dict[str, Any]", await asyncio.shield(task))
                 except AnswersInUse:  # such as of a server that is about to end
                     await asyncio.sleep(AGAIN_S)
+                except asyncio.CancelledError:
+                    self._wind_up(run, task, places.pop_all())
+                    raise
                 finally:
                     around.trace.rows_took(run.took)
 
@@ -119,21 +126,23 @@ class TableApp(App):
         async with lock:
             yield
 
-    async def _to_its_end(self, run: TableRun) -> dict[str, Any]:
-        """What a run gives. One that is cancelled is waited for: it writes what has come."""
-        task = asyncio.ensure_future(self._threads.run(run.work))
-        try:
-            return cast("dict[str, Any]", await asyncio.shield(task))
-        except asyncio.CancelledError:
-            run.stop()
-            while not task.done():
-                with suppress(asyncio.CancelledError):
+    def _wind_up(self, run: TableRun, task: asyncio.Future[Any], places: AsyncExitStack) -> None:
+        """End a run that nobody waits for. It writes what has come, and others wait for that; its
+        query does not: it may be begun again meanwhile, and then waits here for its turn."""
+
+        async def wait() -> None:
+            async with places:
+                while not task.done():
                     await asyncio.wait({task}, timeout=GRACE_S)
-                if not task.done():
-                    run.interrupt()
-            if not task.cancelled():
-                task.exception()  # it has been heard of
-            raise
+                    if not task.done():
+                        run.interrupt()
+                if not task.cancelled():
+                    task.exception()  # it has been heard of
+
+        run.stop()
+        winding = asyncio.ensure_future(wait())
+        self._winding.add(winding)
+        winding.add_done_callback(self._winding.discard)
 
     def _tell(self, id: str, kind: str, told: Mapping[str, Any]) -> None:
         entry = self._board.running.get(id)

@@ -48,7 +48,7 @@ OF_SERVER: Final = ("current_setting", "getenv", "getvariable", "query", "query_
 OF_CATALOGUE: Final = ("duckdb_", "pg_get_", "pragma_")
 """Beginnings of functions that tell of the server's files and tables."""
 
-Tell = Callable[[str, Mapping[str, Any]], None]
+TellEvent = Callable[[str, Mapping[str, Any]], None]
 """Is given kinds of events and what they say; from any thread."""
 
 
@@ -99,7 +99,7 @@ class TableRun:
     query: str
     options: Mapping[str, Any]
     asker: TableAsker
-    tell: Tell
+    tell: TellEvent
     spent: Spent = field(init=False)
     took: CallCounts = field(default_factory=CallCounts)
     _con: duckdb.DuckDBPyConnection | None = None
@@ -254,7 +254,7 @@ class TableRun:
 class FirstRows:
     """A RowSink: tells the first rows that come, a few of them."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: TellEvent) -> None:
         self._tell, self._left = tell, FIRST
 
     def write(self, con: duckdb.DuckDBPyConnection, sql: str) -> None:
