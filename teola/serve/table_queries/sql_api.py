@@ -23,7 +23,7 @@ from teola.serve.intake.uploads import Upload
 from teola.serve.long_json import LongJson
 from teola.serve.problems import problem_of
 from teola.serve.streaming import Events, EventStream, numbered, result_for, written
-from teola.serve.table_queries.sql_request import SqlRequest
+from teola.serve.table_queries.sql_request import Mode, SqlRequest
 
 if TYPE_CHECKING:
     from teola.serve.table_queries.table_app import TableApp
@@ -47,26 +47,26 @@ def router(service: Service, app: TableApp | None) -> APIRouter:
     @routes.post("/sql", tags=["tables"], openapi_extra=more, response_model=None)
     async def sql(request: Request) -> Response:
         """Ask over registered tables, with calls of language models in SQL."""
-        raw = await request.body()
+        if app is not None:
+            service.board.check(app, announced(request), tenant(request))
+        body = checked(SqlRequest, await parsed(await request.body()))
         if app is None:
             raise InputError(NONE_REGISTERED)
-        return await ask(service, app, request, raw)
+        return await ask(service, app, request, body)
 
     return routes
 
 
-async def ask(service: Service, app: TableApp, request: Request, raw: bytes) -> Response:
+async def ask(service: Service, app: TableApp, request: Request, body: SqlRequest) -> Response:
     """Answer a query. Raises what refuses it."""
     from teola.serve.table_queries.table_run import check
 
     whose = tenant(request)
-    service.board.check(app, announced(request), whose)
-    body = checked(SqlRequest, await parsed(raw))
     streams = body.stream or "text/event-stream" in request.headers.get("accept", "")
     if body.background and body.stream:
         raise InputError("give background or stream, not both: a query in the background is "
                          "followed at /v1/queries/{id}/events")  # fmt: skip
-    mode = "background" if body.background else "stream" if streams else "sync"
+    mode: Mode = "background" if body.background else "stream" if streams else "sync"
     query = body.ask(mode, app.tables.limits)
     await run_in_threadpool(check, app.tables, whose, body.query)
     if body.background and service.background is not None:

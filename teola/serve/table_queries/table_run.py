@@ -43,6 +43,8 @@ EVERY_S: Final = 0.25
 """Between two events of progress of one call."""
 FIRST: Final = 20
 """Rows that are told while others are asked."""
+SHOWN: Final = 500
+"""Characters of a value of these rows, and of an instruction beside its progress."""
 FETCHED: Final = 500
 OF_SERVER: Final = ("current_setting", "getenv", "getvariable", "query", "query_table")
 OF_CATALOGUE: Final = ("duckdb_", "pg_get_", "pragma_")
@@ -172,12 +174,18 @@ class TableRun:
 
     def _count(self, done: Done) -> None:
         """Note what the query took."""
-        took = [done.report[name] for name in ("prompt_tokens", "cached_tokens")]
-        asked, generated = done.report["asked"], done.report["completion_tokens"]
+        report = done.report
+        prompt, cached = report["prompt_tokens"], report["cached_tokens"]
+        generated, asked = report["completion_tokens"], report["asked"]
         price = self.runtime.price_of(next(iter(self._models.values()), "llm")) if asked else None
-        cost = price.cost(took[0], generated, took[1]) if price is not None else 0.0
-        unpriced = asked if price is None else 0
-        self.took = CallCounts(*took, generated, asked, 0, unpriced, cost)
+        self.took = CallCounts(
+            prompt,
+            cached,
+            generated,
+            asked,
+            unpriced=asked if price is None else 0,
+            cost=price.cost(prompt, generated, cached) if price is not None else 0.0,
+        )
 
     def _result(self, done: Done) -> dict[str, Any]:
         reason = self.tables.told(done.reason)
@@ -236,7 +244,7 @@ class TableRun:
             cost = price.cost(stage.prompt_tokens, stage.completion_tokens, stage.cached_tokens)
         told = {
             "operator": stage.operator,
-            "instruction": stage.instruction,
+            "instruction": stage.instruction[:SHOWN],
             "rows": stage.rows,
             "distinct": stage.distinct,
             "answered_before": stage.answered_before,
@@ -264,7 +272,18 @@ class FirstRows:
         rows = con.execute(f"SELECT * FROM ({sql}) LIMIT {self._left}").fetchall()
         if rows:
             self._left -= len(rows)
-            self._tell("rows", {"rows": [[plain(value) for value in row] for row in rows]})
+            self._tell("rows", {"rows": [[_shown(value) for value in row] for row in rows]})
+
+
+def _shown(value: Any) -> Any:
+    """A value as JSON has it, cut where it is long."""
+    found = plain(value)
+    if isinstance(found, (list, dict)):
+        text = json.dumps(found, ensure_ascii=False)
+        return found if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    if isinstance(found, str) and len(found) > SHOWN:
+        return f"{found[:SHOWN]}…"
+    return found
 
 
 def _told(tables: RegisteredTables, error: InputError) -> InputError:

@@ -158,6 +158,11 @@ def test_wrong_options_are_refused(red: httpx.Client, more: dict[str, Any], says
     assert says in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("sent", [b"", b"{", b"[]", b'{"query": 1}', b'{"query": "\\ud800"}'])
+def test_bodies_that_are_none_are_refused(red: httpx.Client, sent: bytes) -> None:
+    assert red.post("/v1/sql", content=sent).status_code == 422
+
+
 def test_a_server_without_tables_says_how_to_have_some(client: httpx.Client) -> None:
     refused = client.post("/v1/sql", json={"query": "SELECT 1"})
     assert refused.status_code == 422
