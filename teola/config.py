@@ -12,12 +12,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from teola.errors import InputError, UnknownName
+from teola.extras import needs
 from teola.policies.pairing import pair
 from teola.price import Price
 from teola.profile import load as load_profile
@@ -29,6 +31,9 @@ from teola.runtime.tuning.live_tuning import check_tuner
 from teola.tools.mcp_server import ToolServer
 from teola.tools.offered import MOST_CHARACTERS, MOST_TOOLS
 from teola.tools.tool_table import ToolTable
+
+if TYPE_CHECKING:
+    from teola.tables.sources import TableSource
 
 HISTORY_CHARACTERS: Final = 16_000
 URL_PORTS: Final = (80, 443)
@@ -43,6 +48,11 @@ CLIENT_TOOL_CHARACTERS: Final = MOST_CHARACTERS
 OWN_CALLS_S: Final = 3600.0
 OWN_CALL_TURNS: Final = 256
 OWN_CALL_BYTES: Final = 16 * 2**20
+SQL_CHARACTERS: Final = 10_000
+SQL_QUESTIONS: Final = 100_000
+SQL_ROWS: Final = 10_000
+SQL_BYTES: Final = 16 * 2**20
+SQL_QUERIES: Final = 4
 """Defaults that hold also where a server is started without a file."""
 
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}")
@@ -153,6 +163,35 @@ class ServerTable(_Table):
         default=HISTORY_CHARACTERS,
         ge=0,
         description="Characters of a conversation, its end, that go into prompts at most; 0: none.",
+    )
+    max_sql_characters: int = Field(
+        default=SQL_CHARACTERS, ge=1, le=SQL_CHARACTERS, description="Of a query over tables."
+    )
+    max_sql_questions: int = Field(
+        default=SQL_QUESTIONS,
+        ge=1,
+        description="That one call of a query over tables may have to ask; more is refused before "
+        "the first is asked. Also the most that a client may give as most_calls.",
+    )
+    max_sql_rows: int = Field(
+        default=SQL_ROWS, ge=1, description="Of the result of a query over tables."
+    )
+    max_sql_bytes: int = Field(
+        default=SQL_BYTES, ge=1, description="Of the rows of such a result, as JSON."
+    )
+    max_sql_queries: int = Field(
+        default=SQL_QUERIES, ge=1, description="Queries over tables at once; others wait."
+    )
+    answers: bool | str = Field(
+        default=True,
+        description="Where answers of queries over tables are kept: true, in the folder `answers` "
+        "with the server's data; a text, in that folder; false, nowhere, so that a query that is "
+        "interrupted begins anew.",
+    )
+    share_answers: bool = Field(
+        default=False,
+        description="Whether tenants share these answers. Then one may see by the time and the "
+        "price of a query whether another has asked the same.",
     )
     journal: bool | str = Field(
         default=True,
@@ -300,6 +339,42 @@ class DatabaseTable(_Table):
         return {**own, **self.options}
 
 
+class NamedTable(_Table):
+    """One table that clients may ask over by SQL, by the name that queries have for it."""
+
+    path: str | None = Field(
+        default=None,
+        description="File: .parquet, .csv, .tsv or .jsonl, or a database of DuckDB or SQLite.",
+    )
+    secret: str | None = Field(
+        default=None, description="Environment variable that has a DSN of PostgreSQL."
+    )
+    table: str | None = Field(default=None, description="Of a database: which of its tables.")
+    tenants: list[str] = Field(
+        default_factory=list, description="Who may ask; none: everybody with a key."
+    )
+
+    def source(self) -> TableSource:
+        """Where its rows are. Raises InputError; a database's server is not asked."""
+        from teola.tables.sources import source_of
+
+        if (self.path is None) == (self.secret is None):
+            raise InputError("give a path (a file), or a secret (the DSN of a PostgreSQL)")
+        if self.secret is None:
+            return source_of(self.path, self.table)
+        dsn = os.environ.get(self.secret, "")
+        if not dsn:
+            raise InputError(f"the environment variable {self.secret} is not set")
+        if not dsn.startswith(("postgresql://", "postgres://")):
+            raise InputError(
+                f"the environment variable {self.secret} must be a DSN such as "
+                "postgresql://user@host/db"
+            )
+        if self.table is None:
+            raise InputError("say by `table` which table of the database is meant")
+        return source_of(dsn, self.table)
+
+
 class PriceTable(_Table):
     """What a model's tokens cost, for a million of them, in any currency."""
 
@@ -337,6 +412,7 @@ class Configuration(_Table):
     policies: PoliciesTable = PoliciesTable()
     engines: dict[str, EngineTable] = Field(default_factory=dict)
     databases: dict[str, DatabaseTable] = Field(default_factory=dict)
+    tables: dict[str, NamedTable] = Field(default_factory=dict)
     tools: dict[str, ToolTable] = Field(default_factory=dict)
     objectives: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
         default_factory=dict,
@@ -363,6 +439,26 @@ class Configuration(_Table):
             name: DayBudget(table.tokens_a_day, table.cost_a_day)
             for name, table in self.budgets.items()
         }
+
+    @cached_property
+    def table_sources(self) -> dict[str, TableSource]:
+        """Where the rows of all tables are. Raises InputError, also for a file that cannot be
+        read."""
+        if not self.tables:
+            return {}
+        with needs("tables", "`[tables.NAME]` of the configuration"):
+            from teola.tables.workspace import checked, read_columns
+        found: dict[str, TableSource] = {}
+        for name, table in self.tables.items():
+            try:
+                found[name] = table.source()
+            except InputError as error:
+                raise InputError(f"table {name!r}: {error}") from None
+        checked(found)
+        for name, source in found.items():
+            if self.tables[name].secret is None:
+                read_columns(name, source)
+        return found
 
     def tool_servers(self) -> dict[str, ToolServer]:
         """All of them. Raises InputError."""
@@ -406,6 +502,7 @@ class Configuration(_Table):
         if self.policies.profile:
             load_profile(self.policies.profile)
         self.tool_servers()
+        _ = self.table_sources
         configs = self.engine_configs()
         if self.server.keys:
             configs = fair_to_tenants(configs, self.server.tenant_weights)
@@ -471,6 +568,7 @@ def _expanded(value: Any, path: Path) -> Any:
 _NAMED: Final[Mapping[str, type[BaseModel]]] = {
     "engines": EngineTable,
     "databases": DatabaseTable,
+    "tables": NamedTable,
     "tools": ToolTable,
     "prices": PriceTable,
     "budgets": BudgetTable,
@@ -547,6 +645,16 @@ history_characters = 16000
 # another; false, not at all. They are forgotten so many days after their end.
 journal = true
 journal_days = 7
+# Of a query over tables: characters, questions of one call, rows of its result and bytes of these;
+# such queries at once. Answers are kept in the folder "answers" with the server's data (true), in
+# another (a text) or not (false), for each tenant apart unless they are shared.
+max_sql_characters = 10000
+max_sql_questions = 100000
+max_sql_rows = 10000
+max_sql_bytes = 16777216
+max_sql_queries = 4
+answers = true
+share_answers = false
 # What queries that have not ended have computed and asked lies there encrypted with this secret.
 # journal_key = "${TEOLA_JOURNAL_KEY}"
 
@@ -591,6 +699,17 @@ learn = true
 # [databases.harbour]
 # path = "harbour.db"
 # private = ["crew.email"]
+#
+# One table for each table that clients may ask over by SQL (POST /v1/sql): a file, or a table of a
+# database; PostgreSQL by the environment variable that has its DSN.
+#
+# [tables.reviews]
+# path = "reviews.parquet"
+#
+# [tables.orders]
+# secret = "SHOP_DSN"
+# table = "orders"
+# tenants = ["shop"]
 #
 # By application, seconds by which answers are wanted; nothing is given up then.
 #

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from teola.cli.given import Engines
@@ -35,6 +39,9 @@ def test_everything_the_template_mentions_is_valid(
     monkeypatch.setenv("DATABASE_URL", "postgresql://localhost/x")
     monkeypatch.setenv("TICKETS_KEY", "secret")
     monkeypatch.setenv("TEOLA_JOURNAL_KEY", "a secret of many letters")
+    monkeypatch.setenv("SHOP_DSN", "postgresql://localhost/shop")
+    monkeypatch.chdir(tmp_path)
+    Path("reviews.parquet").write_bytes(parquet())
     head, _, engines = TEMPLATE.partition("# One table")
     settings = [line.removeprefix("# ") if " = " in line else line for line in head.splitlines()]
     tables = [
@@ -54,6 +61,38 @@ def test_everything_the_template_mentions_is_valid(
     servers = found.tool_servers()
     assert servers["time"].pure == {"get_current_time", "convert_time"}
     assert servers["tickets"].approval == {"delete_ticket"}
+    assert list(found.table_sources) == ["reviews", "orders"]
+
+
+def parquet() -> bytes:
+    """A file with one row."""
+    out = BytesIO()
+    pq.write_table(pa.table({"review": ["gentle"]}), out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ("", "give a path (a file), or a secret"),
+        ('path = "none.csv"', "there is no file none.csv"),
+        ('path = "t.toml"', "what kind of file is it"),
+        ('path = "broken.parquet"', "table 'r': broken.parquet cannot be read"),
+        ('path = "t.db"', "which table of t.db"),
+        ('secret = "NOWHERE"', "the environment variable NOWHERE is not set"),
+        ('secret = "HOME"', "must be a DSN"),
+        ('path = "t.db"\nsecret = "HOME"', "give a path (a file), or a secret"),
+        ('paht = "t.csv"', "did you mean 'path'"),
+    ],
+)
+def test_tables_that_cannot_be_asked_over_are_refused_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, wrong: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("broken.parquet", "t.db"):
+        Path(name).write_bytes(b"no table")
+    with pytest.raises(InputError, match=re.escape(wrong)):
+        read(written(tmp_path, f"[tables.r]\n{table}")).check()
 
 
 def test_servers_of_tools_are_written_down_and_reach_the_runtime(

@@ -23,6 +23,9 @@ _TABLES: Final[dict[str, str]] = {
     "engines": "One table for each engine, by the name that applications use: `[engines.NAME]`.",
     "databases": "One table for each SQL database, by the name that applications use as an engine: "
     "`[databases.NAME]`. It has a `path` or a `secret`, and [is only read](text-to-sql.md).",
+    "tables": "One table for each table that clients may ask over by SQL, by the name that queries "
+    "have for it: `[tables.NAME]`. It has a `path` or a `secret`; see "
+    "[Over HTTP](tables.md#over-http).",
     "tools": "One table for each server of tools (MCP), by the name under which agents ask for it: "
     "`[tools.NAME]`. It has a `command` or a `url`.",
     "prices": "One table for each model, by the name that its server has for it (of a model "

@@ -14,7 +14,7 @@ import typer
 from teola.cli import options as o
 
 if TYPE_CHECKING:
-    from teola.config import ServerTable
+    from teola.config import Configuration, ServerTable
 
 SERVE_EXAMPLES = o.examples(
     "teola serve",
@@ -55,6 +55,26 @@ def intake(where: ServerTable) -> Any:
     )
     intake_class = part("serve.intake.listed_documents").Intake
     return intake_class(fetcher, where.history_characters, own_calls)
+
+
+def registered(configuration: Configuration, data_dir: Any) -> Any:
+    """The tables that clients may ask over; None: there are none. data_dir: with the server's data
+    (None: the default). Raises InputError."""
+    sources = configuration.table_sources
+    if not sources:
+        return None
+    where, module = configuration.server, part("serve.table_queries.registered_tables")
+    tenants = {name: frozenset(one.tenants) for name, one in configuration.tables.items()}
+    limits = module.TableLimits(
+        where.max_sql_characters,
+        where.max_sql_questions,
+        where.max_sql_rows,
+        where.max_sql_bytes,
+        where.max_sql_queries,
+    )
+    folder = module.answers_folder(where.answers, data_dir)
+    answers = module.AnswersByTenant(folder, where.share_answers)
+    return module.RegisteredTables(sources, tenants, limits, answers)
 
 
 def serve(
@@ -165,6 +185,8 @@ def serve(
             runtime.configs = fair_to_tenants(runtime.configs, where.tenant_weights)
         name, number = listener.getsockname()[:2]
         typer.echo(f"http://{f'[{name}]' if ':' in name else name}:{number}")
+        data = runtime.configs["vectorstore"].options.get("data_dir")
+        tables = registered(configuration, data)
         message = "serving %(apps)s; starting engines ..."
         note(log, logging.INFO, "start", message, apps=", ".join(served))
         ready = lambda: note(log, logging.INFO, "ready", "ready; Ctrl-C stops")  # noqa: E731
@@ -196,6 +218,7 @@ def serve(
             limits=limits,
             journal=journal,
             intake=intake(where),
+            tables=tables,
             started=ready,
         )
     return 0

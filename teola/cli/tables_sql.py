@@ -266,24 +266,7 @@ def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any
 
 
 def _json(done: Done, out: Path | None) -> dict[str, Any]:
-    report = dict(done.report)
-    if out is not None:
-        return report
-    rows = [[plain(value) for value in row] for row in done.rows]
-    return {"columns": report.pop("columns"), "rows": rows, **report}
-
-
-def plain(value: Any) -> Any:
-    """A value of a row as JSON has it: what JSON has no type for is its text."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+    return dict(done.report) if out is not None else done.to_json()
 
 
 def _show(done: Done, out: Path | None) -> None:

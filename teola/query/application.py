@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from teola.engine import Splitting
@@ -30,6 +30,9 @@ from teola.workflow.components import Agent, Embedding, Indexing, Search
 from teola.workflow.inputs import Input, absent, declared, kinds_of
 from teola.workflow.kinds import Kind
 from teola.workflow.part_template import all_primitives
+
+if TYPE_CHECKING:
+    from teola.query.result import Result
 
 SHARED_S: Final = 600.0
 """For how long an application's answers are shared that shares them."""
@@ -186,6 +189,10 @@ class Application:
             return Splitting()
         config: Any = self.builder.configure(overrides)[name]
         return Splitting(config.chunk_size, config.overlap)
+
+    def judged(self, result: Result) -> Result:
+        """How a query ended, for whoever asked; what it gave may say more than that it ran."""
+        return result
 
     def told(
         self, outputs: Mapping[str, Any], given: Mapping[str, Any], prepared: Prepared

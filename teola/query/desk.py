@@ -27,6 +27,7 @@ from teola.errors import (
     UnknownName,
 )
 from teola.graph import Inquiry
+from teola.policies.ledger import BudgetAccount
 from teola.profile import Profile
 from teola.query.application import Application
 from teola.query.job import Job
@@ -71,7 +72,8 @@ class Desk(Generic[U]):
     """See the module. journal: where queries are kept (None: nowhere).
 
     running: those that are here and have not ended, waiting ones among them, by id. on_start: is
-    told of each when it may run. on_end: of each when it has ended, with its result.
+    told of each when it may run. on_end: of each when it has ended, with its result. accounts_of:
+    what a key may take in a day, by its name.
     """
 
     def __init__(self, options: DeskOptions, journal: Journal | None = None) -> None:
@@ -79,6 +81,7 @@ class Desk(Generic[U]):
         self.running: dict[str, U] = {}
         self.on_start: Callable[[U], None] = lambda query: None
         self.on_end: Callable[[U, Result], None] = lambda query, result: None
+        self.accounts_of: Callable[[str], tuple[BudgetAccount, ...]] = lambda name: ()
         self._resuming = WeakValueDictionary[str, asyncio.Lock]()
         self._life: asyncio.Task[None] | None = None
         self._tried, self._reached = asyncio.Event(), False
@@ -268,6 +271,7 @@ class Desk(Generic[U]):
                 session=body.session,
                 asked=row.created,
                 finish_by_s=objective_left(body.finish_by_s, row.created, time.time(), row.left_s),
+                accounts=self.accounts_of(body.key) if body.key is not None else (),
                 **body.bounds,
             )
             return begin(spec, steps, files.remove)

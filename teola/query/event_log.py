@@ -29,14 +29,15 @@ LONG_TEXT: Final = 4_096
 """Characters of a token from which on it is held as it is."""
 PLACE: Final = 96
 """Bytes of an event's place and number."""
-PASSING: Final = ("primitive", "step")
+PASSING: Final = ("progress", "primitive", "step")
 """Kinds of events that may be left out, in this order: the others say how a query stands."""
 
 
 class Event:
     """A message to the clients that follow a query.
 
-    kind: primitive, token, step, waiting, restarted, left_out, done or error.
+    kind: primitive, token, step, waiting, restarted, left_out, done or error; of a query over
+        tables also plan, progress and rows.
     told: JSON, or a value that is encoded once somebody reads it, which for most queries nobody
     does.
     """

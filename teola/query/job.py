@@ -216,9 +216,8 @@ class Job:
         if self.caller is not None:
             context = self._inside(self.caller, context, trace)
         if Kind.DOCUMENTS not in app.inputs.values():
-            return self._result(
-                await self._execute(self.given, {}, context, trace, terms, listener)
-            )
+            ending = await self._execute(self.given, {}, context, trace, terms, listener)
+            return app.judged(self._result(ending))
         embedding, store, indexing = app.indexing()
         preparer = runtime.preparer(embedding, store)
         self.people.pauses[self.id] = lambda: preparer.unpin(self.id)

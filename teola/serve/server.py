@@ -55,12 +55,15 @@ from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment
 from teola.serve.openapi.published import publish
 from teola.serve.problems import NotFound, Problem, answer, problem
+from teola.serve.table_queries import sql_api
 from teola.serve.warming import warm
 
 if TYPE_CHECKING:
     from teola.query.journal.journal import Journal
     from teola.serve.journal.background import Background
     from teola.serve.journal.keeper import Keeper
+    from teola.serve.table_queries.registered_tables import RegisteredTables
+    from teola.serve.table_queries.table_app import TableApp
 
 LOCAL: Final = ("127.0.0.1", "localhost", "::1")
 LAST_WORDS_S: Final = 5
@@ -129,8 +132,10 @@ def make_app(
     keeper: Keeper | None = None,
     intake: Intake | None = None,
     telemetry: Telemetry | None = None,
+    tables: RegisteredTables | None = None,
 ) -> ASGIApp:
-    """The ASGI application, to be called on the runtime's loop. keys: None lets everybody in."""
+    """The ASGI application, to be called on the runtime's loop. keys: None lets everybody in.
+    tables: that clients may ask over."""
     fastapi = FastAPI(
         title="Teola",
         version=version("teola"),
@@ -153,6 +158,10 @@ def make_app(
     if keeper is not None:
         keeper.add(indexing)
     fastapi.include_router(collections_api.router(runtime, service, indexing))
+    table_app = _table_app(runtime, tables, board, apps)
+    if keeper is not None and table_app is not None:
+        keeper.add(table_app)
+    fastapi.include_router(sql_api.router(service, table_app))
     page.mount(fastapi)
 
     @fastapi.get("/healthz", tags=["health"])
@@ -186,7 +195,9 @@ def make_app(
     publish(fastapi, locked=keys is not None)
     direct = Direct(fastapi, partial(api.ask, service))
     bounded = Bounded(direct, collections_api.takes_forms, observers.refused)
-    return observers.around(AnswerHeaders(KeyGuard(bounded, keys, observers.refused)))
+    guard = KeyGuard(bounded, keys, observers.refused)
+    board.desk.accounts_of = guard.accounts_of
+    return observers.around(AnswerHeaders(guard))
 
 
 def _refusals(app: FastAPI, observers: Observers) -> None:
@@ -253,12 +264,14 @@ def serve(
     limits: ServerLimits | None = None,
     journal: Journal | None = None,
     intake: Intake | None = None,
+    tables: RegisteredTables | None = None,
     started: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve `apps` on `runtime` until SIGTERM or SIGINT, then drain; a second signal ends it now.
 
     Call it on the main thread. journal: keeps background queries over restarts. intake: what
-    clients may send. started: called (there) once every engine runs.
+    clients may send. tables: that they may ask over. started: called (there) once every
+    engine runs.
     """
     limits = limits or ServerLimits(runtime.max_queries)
     _share_arenas()
@@ -267,7 +280,8 @@ def serve(
     board, readiness = board_for(runtime, apps, limits), Readiness()
     keeper = _keeper(journal, board, apps)
     telemetry, key_file = from_environment(runtime), KeyFile(keys) if keys else None
-    asgi = make_app(runtime, apps, board, readiness, key_file, keeper, intake, telemetry)
+    others = intake, telemetry, tables
+    asgi = make_app(runtime, apps, board, readiness, key_file, keeper, *others)
     config = uvicorn.Config(
         asgi,
         http=protocol(most_connections(), lambda problem: board.on_refused(problem)),
@@ -387,6 +401,16 @@ def _keeper(journal: Journal | None, board: Board, apps: Mapping[str, App]) -> K
     from teola.serve.journal.keeper import Keeper  # only here, for what it imports takes its time
 
     return Keeper(journal, board, apps)
+
+
+def _table_app(
+    runtime: Runtime, tables: RegisteredTables | None, board: Board, apps: Mapping[str, App]
+) -> TableApp | None:
+    if tables is None or not tables.sources:
+        return None
+    from teola.serve.table_queries.table_app import TableApp  # with DuckDB, which not all have
+
+    return TableApp(runtime, tables, board, apps)
 
 
 def _background(keeper: Keeper | None, board: Board) -> Background | None:

@@ -238,6 +238,16 @@ class AnswerTable:
             f"AND a.key IN (SELECT key FROM {keys}) GROUP BY a.key"
         )
 
+    def took(self, operators: Sequence[str], since: datetime) -> tuple[int, int, int]:
+        """Answers of operators that were kept since then (UTC), errors among them, and tokens of
+        their prompts and of the answers."""
+        listed = ", ".join(map(literal, operators)) or "NULL"
+        ((count, prompt, completion),) = self.con.execute(
+            "SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) "
+            f"FROM {self.answers} WHERE operator IN ({listed}) AND asked_at >= TIMESTAMP '{since}'"
+        ).fetchall()
+        return int(count), int(prompt), int(completion)
+
     def ran(self, model: str, asked: int, seconds: float) -> None:
         """Note how long a model took, for estimates."""
         with private_files():

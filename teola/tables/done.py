@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, TeolaError
 from teola.tables.plan_steps import Column
+from teola.tables.report import with_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +58,16 @@ class Done:
         """All rows, as Python values."""
         found: list[tuple[Any, ...]] = self._cursor().execute(self._sql).fetchall()
         return found
+
+    def to_json(self) -> dict[str, Any]:
+        """The report with all rows, as `teola sql --json` prints it."""
+        return with_rows(self.report, self.rows)
+
+    def fetched(self, batch_rows: int) -> Iterator[list[tuple[Any, ...]]]:
+        """All rows as Python values, so many at a time."""
+        cursor = self._cursor().execute(self._sql)
+        while batch := cursor.fetchmany(batch_rows):
+            yield batch
 
     def arrow(self) -> pa.Table:
         """All rows, as an Arrow table."""

@@ -86,6 +86,8 @@ class Executor:
         elif ask.call.group is not None:
             self._ask_groups(ask)
         else:
+            if came == "true":  # each row of the table is one of the result
+                self.asker.spent.limits.check_rows(self._count(ask.table))
             self.asker.run(ask, came)
 
     def _ask_groups(self, ask: AskCall) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ import duckdb
 
 from teola.data_folder import named_folder, xdg_folder
 from teola.errors import reason_of
+from teola.price import FREE
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import FILE, AnswerTable
@@ -29,7 +31,7 @@ from teola.tables.plan_builder import PASSES
 from teola.tables.plan_steps import TablePlan
 from teola.tables.question_run import AskProgress, AskRows
 from teola.tables.report import report_of
-from teola.tables.result_stream import ResultStream, RowSpool
+from teola.tables.result_stream import ResultStream, RowSink
 from teola.tables.retrieval import Retriever, SearchTexts, search_of
 from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent, Stopped
@@ -54,14 +56,19 @@ class RunOptions:
     limits: RunLimits = field(default_factory=RunLimits)
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
+    answers_of: str | None = None
+    """Whose answers they are; None: the tenant's."""
     priority: RowPriority = "rows"
     progress: AskProgress | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
     search: SearchTexts | None = None
     """In place of a runtime's."""
-    spool: RowSpool | None = None
+    spool: RowSink | None = None
     """Where rows come while others are asked."""
+    since: datetime | None = None
+    """When an earlier run of the query began (UTC), which was interrupted: what its calls took from
+    then on counts against the limits."""
 
 
 def answers_path(given: AnswersPlace) -> Path | None:
@@ -89,7 +96,7 @@ def run_plan(
         _asking(workspace, plan, options, spent, notes) as asker,
         _parts(out) as parts,
     ):
-        sinks = [one for one in (parts, options.spool) if one is not None]
+        sinks: list[RowSink] = [one for one in (parts, options.spool) if one is not None]
         stream = ResultStream(workspace.con, plan, sinks) if sinks else None
         if asker is not None:
             asker.stream = stream
@@ -249,9 +256,13 @@ def _asking(
                 options.passes,
                 lambda call: identities[call.model].name,
                 options.progress,
-                options.tenant,
+                options.tenant if options.answers_of is None else options.answers_of,
                 f"{query}:{answers.samples_of(query)}",
             )
+            if options.since is not None and runtime is not None:
+                operators = [asker.operator(call).digest for call in calls]
+                price = runtime.price_of(calls[0].model or "llm") if calls else None
+                spent.took_before(*answers.took(operators, options.since), price or FREE)
             asker.retriever = retriever
             if windows is not None:
                 asker.window_of = windows.of

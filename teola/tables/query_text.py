@@ -16,6 +16,9 @@ from teola.sql.dialects import dialect_named
 from teola.sql.sql_parsing import parsed
 from teola.tables.places import place, refused
 
+GIVE: Final = (
+    "give files as tables (--table NAME=FILE, tables={'name': ...}, or [tables.NAME] of a server)"
+)
 SERIES: Final = frozenset({"range", "generate_series", "unnest", "generate_subscripts"})
 """Functions of FROM that read no files."""
 OTHERS: Final = (
@@ -63,7 +66,7 @@ def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql
                 f"{name}() reads what was not given to the query",
                 table,
                 sql,
-                "give files as tables (--table NAME=FILE, or tables={'name': ...})",
+                GIVE,
             )
         return
     if table.args.get("db") is None and (table.name.lower() in known or _is_part(table)):
@@ -73,7 +76,7 @@ def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql
             f"{table.name!r} is a file",
             table,
             sql,
-            "give files as tables (--table NAME=FILE, or tables={'name': ...})",
+            GIVE,
         )
     full = ".".join(part.name for part in table.parts)
     raise UnknownName("table", full, tables, place(table, sql).removeprefix(" at ") or "the query")

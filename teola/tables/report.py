@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from teola.tables.call_stage import CallStage
@@ -53,3 +53,23 @@ def report_of(
             for stage in stages
         ],
     }
+
+
+def with_rows(report: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The report with the rows behind the columns, as JSON values."""
+    rest = dict(report)
+    listed = [[plain(value) for value in row] for row in rows]
+    return {"columns": rest.pop("columns"), "rows": listed, **rest}
+
+
+def plain(value: Any) -> Any:
+    """A value of a row as JSON has it: what JSON has no type for is its text."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    if isinstance(value, dict):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

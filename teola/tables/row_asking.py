@@ -289,6 +289,9 @@ class CallAsker:
     ) -> None:
         if todo == 0 or self.closed:
             return
+        limits = self.spent.limits
+        if limits.most_calls is None:
+            limits.check_questions(todo)
         self.answers.know(operator)
         began, before = time.monotonic(), stage.asked
         run = QuestionRun(
@@ -307,6 +310,8 @@ class CallAsker:
         self.share_contexts(ask.call)
         order = self.order(ask.call, todo)
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
+        if self.progress is not None:
+            self.progress(stage, todo, 0, 0)
         sql = self._rows_sql(ask.call, order)
         try:
             if "warm" in self.passes and todo >= LEAST_WARMED:

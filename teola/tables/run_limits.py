@@ -26,7 +26,8 @@ class RunLimits:
     None: 1 %, at least 10. retry_failed: ask rows again whose kept answer is an error. most_calls:
     rows that are sent, further tries apart; most_tokens: of prompts and answers. most_cost: in the
     currency of `price`, which is None where the runtime says what tokens cost. deadline_s: from its
-    start.
+    start. most_questions: of one call that a query may have to ask; more is refused before the
+    first is sent. most_rows: of the result, likewise where that can be known before.
     """
 
     on_error: str = "null"
@@ -37,6 +38,8 @@ class RunLimits:
     most_cost: float | None = None
     price: Price | None = None
     deadline_s: float | None = None
+    most_questions: int | None = None
+    most_rows: int | None = None
 
     def __post_init__(self) -> None:
         if self.on_error not in ON_ERROR:
@@ -55,6 +58,24 @@ class RunLimits:
             raise InputError(f"the deadline must be seconds above 0, not {self.deadline_s!r}")
         if self.most_cost is not None and self.price is None:
             raise InputError(f"most_cost needs a price: --price {FORM}, what 10^6 tokens cost")
+
+    def check_questions(self, count: int) -> None:
+        """Raise InputError where one call would have to ask more than a query may."""
+        if self.most_questions is not None and count > self.most_questions:
+            raise InputError(
+                f"a call of this query has {count:,} questions to ask, more than the "
+                f"{self.most_questions:,} that are taken: add conditions or a LIMIT, ask for parts "
+                "of the table one after another, or give most_calls to have a part asked"
+            )
+
+    def check_rows(self, count: int) -> None:
+        """Raise InputError where a result would have more rows than it may."""
+        if self.most_rows is not None and count > self.most_rows:
+            raise InputError(
+                f"the result has {count:,} rows, more than the {self.most_rows:,} that are given "
+                "at once: add a LIMIT (and OFFSET), or group them; what was answered is kept, and "
+                "not asked again"
+            )
 
     def errors_allowed(self, rows: int) -> int:
         """How many of `rows` rows may be errors."""
@@ -98,13 +119,16 @@ class Spent:
     ledger, price: of its tokens and money, as other queries have them: rows reserve before they are
     sent. calls: rows that were admitted, in the thread that reads them; at most one reads at a
     time. questions: distinct ones so far. failed: rows with errors so far, and the first error.
+
+    paid: the ledger that pays for the query, in place of one of its own.
     """
 
-    def __init__(self, limits: RunLimits) -> None:
+    def __init__(self, limits: RunLimits, paid: Ledger | None = None) -> None:
         self.limits = limits
         self.cancelled = threading.Event()
         self.began = time.monotonic()
-        self.ledger, self.price = limits.ledger(), limits.price
+        self._paid = paid
+        self.ledger, self.price = paid or limits.ledger(), limits.price
         self.calls = self.questions = self.failed = 0
         self.first_error: str | None = None
         self.exceeded: str | None = None
@@ -137,9 +161,15 @@ class Spent:
         self.calls += 1
         return True
 
+    def took_before(self, calls: int, prompt: int, completion: int, price: Price) -> None:
+        """An earlier run of the query asked so many rows, which took so many tokens."""
+        self.calls += calls
+        if self.ledger is not None:
+            self.ledger.took_before(prompt, completion, price)
+
     def reached(self, error: BudgetSpent) -> str:
         """Which bound ended the query. error: why a row was not asked."""
-        if self.ledger is None:  # not this query's own
+        if self.ledger is None or self._paid is not None:  # not this query's own
             return str(error)
         return f"{self.ledger.blocking(1, self.price or FREE).name} is reached"
 

@@ -119,5 +119,5 @@ def _options(given: Mapping[str, Any]) -> RunOptions:
 
         known = [*RunOptions.__dataclass_fields__, *OF_LIMITS, "price", "deadline_s", "memory"]
         wrong = next((name for name in rest if name not in known), str(error))
-        hidden = ("limits", "ask_rows", "search", "spool")
+        hidden = ("limits", "ask_rows", "search", "spool", "since", "answers_of")
         raise UnknownName("option", wrong, [one for one in known if one not in hidden]) from None

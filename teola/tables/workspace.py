@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,8 @@ from teola.tables.sources import SPILLED, TableSource, source_of
 
 MEMORY: Final = "256MB"
 RESERVED: Final = "teola_"
+SPILLED_MOST: Final = "16GB"
+"""Of one query that is confined."""
 
 
 class Workspace:
@@ -68,6 +70,15 @@ class Workspace:
         if threads is not None:
             self.con.execute(f"SET threads = {int(threads)}")
 
+    def confine(self, files: Sequence[Path], folders: Sequence[Path]) -> None:
+        """From now on nothing else is read or written, whatever a query's text says, but what does
+        not fit into memory, up to SPILLED_MOST."""
+        self.con.execute(f"SET allowed_paths = [{', '.join(literal(str(one)) for one in files)}]")
+        listed = [str(one) for one in (*folders, self.folder)]
+        self.con.execute(f"SET allowed_directories = [{', '.join(map(literal, listed))}]")
+        self.con.execute(f"SET max_temp_directory_size = '{SPILLED_MOST}'")
+        self.con.execute("SET enable_external_access = false")
+
     def close(self) -> None:
         """Let go of everything, and remove the folder."""
         self.con.close()
@@ -85,6 +96,16 @@ class Workspace:
         self.close()
 
 
+def read_columns(name: str, source: TableSource) -> tuple[tuple[str, str], ...]:
+    """Names and types of a table's columns. A file is read for it the first time. Raises
+    InputError."""
+    try:
+        return _shape(source)
+    except InputError as error:
+        raise InputError(str(error).replace(f"table {SHAPED!r}", f"table {name!r}", 1)) from None
+
+
+SHAPED: Final = "t"
 _shapes: WeakKeyDictionary[TableSource, tuple[tuple[str, str], ...]] = WeakKeyDictionary()
 
 
@@ -92,8 +113,8 @@ def _shape(source: TableSource) -> tuple[tuple[str, str], ...]:
     """Names and types of a source's columns, which are looked for once."""
     if source not in _shapes:
         with duckdb.connect() as con:
-            source.register(con, "t")
-            rows = con.execute("DESCRIBE SELECT * FROM t").fetchall()
+            source.register(con, SHAPED)
+            rows = con.execute(f"DESCRIBE SELECT * FROM {SHAPED}").fetchall()
         _shapes[source] = tuple((name, type) for name, type, *_ in rows)
     return _shapes[source]
 

@@ -22,6 +22,7 @@ from teola.serve.access.auth import KeyFile
 from teola.serve.board import Board, Entry
 from teola.serve.intake.listed_documents import Intake
 from teola.serve.journal.keeper import Keeper
+from teola.serve.table_queries.registered_tables import RegisteredTables
 
 WAIT_S = 600.0
 
@@ -86,9 +87,10 @@ def serving(
     keys: KeyFile | None = None,
     journal: Journal | None = None,
     intake: Intake | None = None,
+    tables: RegisteredTables | None = None,
 ) -> Iterator[Served]:
     """Serve `apps` as `teola serve` does, but from a thread that has no signals."""
-    with lent(apps, runtime), _serving(runtime, apps, keys, journal, intake) as found:
+    with lent(apps, runtime), _serving(runtime, apps, keys, journal, intake, tables) as found:
         yield found
 
 
@@ -99,12 +101,14 @@ def _serving(
     keys: KeyFile | None,
     journal: Journal | None,
     intake: Intake | None,
+    tables: RegisteredTables | None,
 ) -> Iterator[Served]:
     listener = server.listen("127.0.0.1", 0)
     board = server.board_for(runtime, apps, server.ServerLimits(runtime.max_queries))
     readiness = server.Readiness()
     keeper = Keeper(journal, board, apps) if journal else None
-    asgi = server.make_app(runtime, apps, board, readiness, keys, keeper, intake)
+    others = intake, None, tables
+    asgi = server.make_app(runtime, apps, board, readiness, keys, keeper, *others)
     http = connections.protocol(connections.most_connections(), lambda told: board.on_refused(told))
     config = uvicorn.Config(asgi, http=http, ws="none", log_config=None, lifespan="off")
     running = uvicorn.Server(config)

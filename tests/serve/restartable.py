@@ -11,12 +11,14 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from teola import Agent, App, Ask, EngineConfig, Runtime, component
+from experiments.tables_scale.stub import Stub
+from teola import Agent, App, Ask, EngineConfig, QueryExpansion, Runtime, component
 from teola.engine import (
     Call,
     Delta,
@@ -37,6 +39,8 @@ PAUSE_S: Final = float(os.environ.get("TEOLA_PAUSE_S", "0.05"))
 """For each batch of texts."""
 LOG: Final = os.environ.get("TEOLA_EFFECTS", os.devnull)
 """File that queries note their effects in."""
+AT_ONCE: Final = int(os.environ.get("TEOLA_AT_ONCE", "16"))
+"""Calls that the model of tables works on at once."""
 DIMENSIONS: Final = 384
 
 
@@ -215,4 +219,21 @@ posting = App(
     inputs={"question": "text"},
     outputs={"answer": "answer", "steps": "steps"},
     runtime=Runtime({"llm": EngineConfig(Clerk)}),
+)
+
+
+class Reader(Stub):
+    """Answers after 10 to 100 ms, AT_ONCE calls at once, and notes each prompt."""
+
+    def __init__(self, name: str = "llm") -> None:
+        super().__init__(name, spread=True, told=LOG)
+        self.spec = replace(self.spec, max_sequences=AT_ONCE)
+
+
+reading = App(
+    "reading",
+    QueryExpansion(n=2),
+    inputs={"question": "text"},
+    outputs={"queries": "queries"},
+    runtime=Runtime({"llm": EngineConfig(Reader)}),
 )

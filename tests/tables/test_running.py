@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,22 @@ def test_budgets_are_used_and_never_passed(limits: dict[str, Any], least: int, m
     assert least <= done.report["prompt_tokens"] + done.report["completion_tokens"] <= most
     assert done.row_count == done.report["asked"] == len(model.calls)
     assert next(iter(limits)) in done.reason
+
+
+def test_what_an_interrupted_run_took_counts_when_it_goes_on(tmp_path: Path) -> None:
+    made = tables.sql(
+        "SELECT LLM('q', a, max_tokens := 8) AS k FROM t",
+        {"t": pa.table({"a": list(range(40))})},
+        llm=ScriptedModel(lambda call: "yes"),
+        answers=tmp_path / "a.duckdb",
+    )
+    assert made.run(most_calls=3).report["asked"] == 3
+    began = datetime.now(UTC).replace(tzinfo=None)
+    assert made.run(most_calls=10).report["asked"] == 10
+    assert made.run(most_calls=15, since=began).report["asked"] == 5
+    done = made.run(most_tokens=400, since=began)
+    taken = made.run(most_tokens=400, since=began)
+    assert done.report["asked"] > 0 == taken.report["asked"]
 
 
 @pytest.mark.parametrize("most", [0, 7])

@@ -342,6 +342,12 @@ class Journal:
         async with self.database.transaction(None) as connection:
             await connection.execute(statements.RELEASE, (id, self.token))
 
+    async def gets_on(self, id: str) -> None:
+        """A query of ours has done something that is kept elsewhere, so it is not what servers die
+        of. Raises JournalLost."""
+        async with self.database.transaction(None) as connection:
+            await connection.execute(statements.GETS_ON, (id, self.token))
+
     async def request(self, row: Taken) -> str:
         """What a query that was taken asks, as JSON. Raises JournalUnreadable."""
         if row.request is None:

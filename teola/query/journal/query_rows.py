@@ -160,7 +160,8 @@ def ended(result: Result, tenant: str) -> Ended:
 
 
 class Body(BaseModel):
-    """A request as the journal keeps it, to run it again."""
+    """A request as the journal keeps it, to run it again. key: name of the API key that pays for
+    it, if that is bounded."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -171,11 +172,16 @@ class Body(BaseModel):
     finish_by_s: float | None = None
     most_tokens: int | None = None
     most_cost: float | None = None
+    key: str | None = None
 
     @property
     def bounds(self) -> dict[str, Any]:
         """What the query may take, by the names that QuerySpec has for it."""
         return {"most_tokens": self.most_tokens, "most_cost": self.most_cost}
+
+    def paid_by(self, key: str | None) -> Self:
+        """The request, for which a key pays (None: none that is bounded)."""
+        return self.model_copy(update={"key": key})
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -209,7 +215,7 @@ class Body(BaseModel):
             for name, value in self.inputs.items()
         }
         whole = {"inputs": inputs, "overrides": self.overrides, "passes": self.passes}
-        for name in ("session", "most_tokens", "most_cost", "finish_by_s"):
+        for name in ("session", "most_tokens", "most_cost", "finish_by_s", "key"):
             if (value := getattr(self, name)) is not None:  # else it is as before there were any
                 whole[name] = value
         try:

@@ -135,6 +135,10 @@ WITH mine AS (
 INSERT INTO teola_journal.steps (tenant, query, key, value) SELECT tenant, id, %s, %s FROM mine
 ON CONFLICT (query, key) DO UPDATE SET value = EXCLUDED.value
 """
+GETS_ON: Final[LiteralString] = """
+UPDATE teola_journal.queries SET deaths = 0
+WHERE id = %s AND holder = %s AND ended IS NULL AND deaths > 0
+"""
 STEPS: Final[LiteralString] = """
 SELECT key, value FROM teola_journal.steps WHERE query = %s
 """

@@ -261,6 +261,10 @@ class Trace:
         if seconds := engine_seconds(part):
             self.left_s = added(self.left_s, seconds)
 
+    def rows_took(self, counts: CallCounts) -> None:
+        """Rows that were asked on behalf of the query, which have no trace in it, took so much."""
+        self._counts.join(counts)
+
     @property
     def counts(self) -> CallCounts:
         """Counts of its calls, and of those of its parts and the queries inside it."""

@@ -25,6 +25,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from teola.errors import InputError, UnknownName
+from teola.policies.ledger import BudgetAccount
 from teola.query.spec import QuerySpec
 from teola.runtime.day_accounts import DayAccounts, DayBudget
 from teola.serve.access.neighbours import REFUSAL, from_here
@@ -41,6 +42,8 @@ LOOK_EVERY_S: Final = 1.0
 DEFAULT_TENANT: Final = "default"
 ACCOUNTS: Final = "teola.accounts"
 """In a request's scope: what its key may take in a day, if that is bounded."""
+PAYING: Final = "teola.paying_key"
+"""In a request's scope: the name of such a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,7 @@ class KeyGuard:
         else:
             scope["tenant"] = key.tenant
             if (budget := key.budget) is not None:
-                scope[ACCOUNTS] = (self._days.account(f"key {key.name!r} today", budget),)
+                scope[ACCOUNTS], scope[PAYING] = (self._account(key.name, budget),), key.name
             await self._app(scope, receive, send)
             return
         self._refused(problem, scope)
@@ -213,6 +216,15 @@ class KeyGuard:
         mine = digest(secret.strip())
         match = self._current().get(mine)
         return match if match and hmac.compare_digest(match.digest, mine) else None
+
+    def accounts_of(self, name: str) -> tuple[BudgetAccount, ...]:
+        """What the key of this name may take in a day; none if it is gone, or not bounded."""
+        budgets = (key.budget for key in self._current().values() if key.name == name)
+        budget = next(budgets, None)
+        return () if budget is None else (self._account(name, budget),)
+
+    def _account(self, name: str, budget: DayBudget) -> BudgetAccount:
+        return self._days.account(f"key {name!r} today", budget)
 
     def _current(self) -> dict[str, Key]:
         """The keys, read again if their file has changed."""

@@ -25,7 +25,7 @@ from teola.query.journal.lost import (
     JournalUnreadable,
 )
 from teola.query.journal.query_rows import Asked, Body, Kept, digest_of
-from teola.serve.access.auth import paid_by
+from teola.serve.access.auth import PAYING, paid_by
 from teola.serve.board import RUN, Board
 from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
@@ -67,7 +67,9 @@ class Background:
             most_cost=query.most_cost,
         )
         packed, files = await asyncio.to_thread(body.packed)
-        digested = f"{name}\n{packed}"
+        digested = f"{name}\n{packed}"  # whichever of the tenant's keys pays
+        if (body := body.paid_by(request.scope.get(PAYING))).key is not None:
+            packed, files = await asyncio.to_thread(body.packed)
         digest = await asyncio.to_thread(digest_of, digested, files) if key else None
         if key and (earlier := await self._journal.known(tenant, key, digest)):
             upload.remove()

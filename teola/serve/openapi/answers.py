@@ -175,6 +175,45 @@ SCHEMAS: Final[Mapping[str, JsonSchema]] = {
             ),
         }
     ),
+    "TableResult": _object(
+        {
+            "columns": _list(_object({"name": _TEXT, "type": _TEXT})),
+            "rows": _list(_list({})),
+            "row_count": _COUNT,
+            "state": _STATE,
+            **dict.fromkeys(
+                (
+                    "asked",
+                    "answered_before",
+                    "failed",
+                    "unmatched",
+                    "truncated",
+                    "prompt_tokens",
+                    "cached_tokens",
+                    "completion_tokens",
+                ),
+                _COUNT,
+            ),
+            "seconds": _NUMBER,
+            "errors": _list(
+                _object({"operator": _TEXT, "error": _TEXT, "rows": _COUNT, "example": _TEXT})
+            ),
+            "stages": _list(
+                _object(
+                    {
+                        "operator": _TEXT,
+                        "instruction": _TEXT,
+                        "rows": _COUNT,
+                        "distinct": _COUNT,
+                        "asked": _COUNT,
+                        "order": _list(_TEXT),
+                        "reason": _TEXT,
+                    }
+                )
+            ),
+        },
+        reason=_TEXT,
+    ),
     "Model": _object({"id": _TEXT, "object": _TEXT, "created": _COUNT, "owned_by": _TEXT}),
     "Usage": _object({"prompt_tokens": _COUNT, "total_tokens": _COUNT}, completion_tokens=_COUNT),
     "Completion": _object(
@@ -217,7 +256,19 @@ def _stream(**fields: JsonSchema) -> Content:
 
 _KINDS: Final[JsonSchema] = {
     "type": "string",
-    "enum": ["primitive", "token", "step", "waiting", "restarted", LEFT_OUT, "done", "error"],
+    "enum": [
+        "primitive",
+        "token",
+        "step",
+        "waiting",
+        "restarted",
+        "plan",
+        "progress",
+        "rows",
+        LEFT_OUT,
+        "done",
+        "error",
+    ],
 }
 _EVENTS: Final = _stream(id=_TEXT, event=_KINDS)
 _CHUNKS: Final = _stream()
@@ -245,6 +296,7 @@ ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
     "DELETE /v1/collections/{name}/documents": {
         200: json_of(_object({"collection": _TEXT, "deleted": _COUNT}))
     },
+    "POST /v1/sql": {200: {**json_of("TableResult"), **_EVENTS}, 202: _QUERY},
     "GET /v1/engines": {200: json_of(_object({"engines": _list(_object({"name": _TEXT}))}))},
     "GET /v1/models": {200: json_of(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
     "GET /v1/models/{model}": {200: json_of("Model")},

@@ -21,6 +21,7 @@ from teola.query.journal.journal import Given, Journal
 from teola.query.journal.sealing import Seal
 from teola.serve.access.auth import KeyFile
 from teola.serve.journal import keeper
+from teola.serve.table_queries.registered_tables import RegisteredTables
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.serve.conftest import Served, applications, serving
@@ -64,12 +65,13 @@ def serve(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Serve:
         where: str | None = None,
         key: str | None = None,
         engines: dict[str, Any] | None = None,
+        tables: RegisteredTables | None = None,
     ) -> Iterator[tuple[Served, httpx.Client]]:
         journal = Journal(Given(where or dsn), 7 * journals.DAY_S, Seal(key))
         chosen = applications() if apps is None else apps
         with (
             Runtime(engines, max_queries=most) as runtime,
-            serving(runtime, chosen, keys, journal) as served,
+            serving(runtime, chosen, keys, journal, tables=tables) as served,
             httpx.Client(base_url=served.url, timeout=30) as client,
         ):
             yield served, client

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 from teola.query.journal import journal as journals
+from teola.serve.access.auth import KeyFile
 from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres
+from tests.planted import catches, edited
 from tests.serve.conftest import soon
-from tests.serve.journal.conftest import Serve, ask, ended, put, rows, shut
+from tests.serve.journal.conftest import ECHO, Serve, ask, ended, put, rows, shut
 from tests.serve.test_queries import events
 
 # --- one server for each query --------------------------------------------------------------
@@ -39,6 +42,29 @@ def test_what_a_dead_server_has_left_is_taken_by_one(serve: Serve, made: str) ->
         assert not first.board.past.keys() & second.board.past.keys()
     found = rows(made, "SELECT DISTINCT runs, deaths FROM teola_journal.queries")
     assert found == [(2, 1)]
+
+
+@catches(
+    "unpaid-after-a-restart",
+    "a query that is gone on with forgets the key that pays for it",
+    edited("teola.query.desk:Desk.resume", "if body.key is not None", "if False"),
+)
+def test_the_key_that_asked_pays_also_for_what_a_later_server_does(
+    serve: Serve, dsn: str, tmp_path: Path
+) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    secrets = [keys.create("carol", "default", tokens_a_day=100), keys.create("dan", "default")]
+    body, ids = {"inputs": {"question": "please wait"}, "mode": "background"}, []
+    with serve(keys=keys) as (_, client):
+        for secret in secrets:
+            headers = {"authorization": f"Bearer {secret}"}
+            ids.append(client.post(ECHO, json=body, headers=headers).json()["query_id"])
+    with serve(keys=keys) as (served, _):
+        soon(lambda: set(ids) <= served.board.running.keys())
+        paid, free = (served.board.running[id].job.budget for id in ids)
+        assert paid is not None
+        assert [account.name for account in paid.accounts] == ["key 'carol' today"]
+        assert free is None
 
 
 def test_a_living_servers_queries_are_left_alone(serve: Serve, made: str) -> None:

@@ -1,12 +1,16 @@
 // What a query asked: its question, and its other inputs as far as the server keeps them.
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { forget } from "./live.js";
+import { isTables } from "./tables.js";
 
 const asText = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
 export function asked(query) {
   if (!query.asked) return nothing;
-  const { question, ...rest } = query.asked.inputs;
+  // A query over tables is its SQL, which stands in the place of a question.
+  const { query: sql, ...inputs } = query.asked.inputs;
+  const given = isTables(query) ? { ...inputs, question: sql } : query.asked.inputs;
+  const { question, ...rest } = given;
   const { left_out: leftOut } = query.asked;
   const more = Object.entries(rest);
   return html`${question ? html`<p class="question" dir="auto">${asText(question)}</p>` : nothing}

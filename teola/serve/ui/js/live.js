@@ -10,15 +10,20 @@ const AT_LEAST = 2000; // while nothing happens: what runs grows
 const KEPT = 50;
 const UNSURE = "It may have ended before the server was started; the last 512 are kept.";
 
+const TABLES = "query-tables"; // the application of queries over tables
+
 const known = new Map();
 
 // Whether a query has not ended, as far as the page knows.
 export const alive = ({ state }) => state === "running" || state === "waiting";
 
+// What events tell of a query, before the first.
+const nothingYet = () => ({ text: "", steps: new Map(), plan: null, stages: new Map(), rows: [] });
+
 function fresh(id, own) {
   const query = {
     id, own, app: "", mode: "", state: "running", created: Date.now() / 1000, asked: null, asks: [],
-    since: null, text: "", steps: new Map(), result: null, error: "", missing: "", timeline: null, explanation: null,
+    since: null, ...nothingYet(), result: null, error: "", missing: "", timeline: null, explanation: null,
     cancelling: false, uncancelled: "", trying: null, following: null, timer: 0, due: 0,
   };
   known.set(id, query);
@@ -60,7 +65,7 @@ export function closed(id) {
 
 // Looks again at a query of which the page has lost sight.
 export function reopened(query) {
-  const anew = { state: "running", asks: [], own: false, text: "", steps: new Map(), error: "", trying: null };
+  const anew = { state: "running", asks: [], own: false, ...nothingYet(), error: "", trying: null };
   Object.assign(query, anew);
   look(query);
   changed();
@@ -74,7 +79,7 @@ async function look(query) {
     if (query.result || query.error) return;
     Object.assign(query, about, { result: result ?? null, error: result?.error ?? "" });
     query.since = performance.now() - 1000 * (about.running_s ?? 0);
-    if (alive(about)) await attend(query, null);
+    if (alive(about) || about.app === TABLES) await attend(query, null); // whose events tell its plan
     else await settle(query);
   } catch (error) {
     if (signal.aborted) return;
@@ -118,13 +123,16 @@ function take(query, { kind, data }) {
   } else if (kind === "token") {
     query.text += data.text;
     soon(query, AFTER_TOKEN);
-  } else if (kind === "step") query.steps.set(data.id, data);
+  } else if (kind === "plan") query.plan = data;
+  else if (kind === "progress") query.stages.set(data.operator, data);
+  else if (kind === "rows") query.rows.push(...data.rows);
+  else if (kind === "step") query.steps.set(data.id, data);
   else if (kind === "primitive") soon(query, AFTER_PRIMITIVE);
   else if (kind === "done") {
     query.result = data;
     query.state = data.state;
     say("The answer is there");
-  } else if (kind === "restarted") Object.assign(query, { text: "", steps: new Map() }); // by another server
+  } else if (kind === "restarted") Object.assign(query, nothingYet()); // by another server
   else if (kind === "error") {
     query.error = data.error.message;
     query.state = { cancelled: "cancelled", deadline: "deadline" }[data.error.code] ?? "failed";

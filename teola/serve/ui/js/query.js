@@ -17,6 +17,7 @@ import { letGo, point } from "./pointing.js";
 import { link } from "./router.js";
 import { changed, say, state } from "./store.js";
 import { summary } from "./summary.js";
+import { isTables, tables } from "./tables.js";
 import { timeline } from "./timeline.js";
 import { afterTimeline, resetZoom } from "./zoom.js";
 
@@ -36,7 +37,12 @@ function draw() {
       ? html`<section class="card" aria-labelledby="h-asks"><h2 id="h-asks">Asked of people</h2>
           ${asks(query.id, query.asks, (told) => answered(query, told))}</section>`
       : nothing}
-    <section class="card" aria-labelledby="h-answer"><h2 id="h-answer">Answer</h2>${answer(query)}</section>
+    ${isTables(query) ? tables(query) : ofApplication(query)}`;
+}
+
+// What is shown of a query of an application.
+function ofApplication(query) {
+  return html`<section class="card" aria-labelledby="h-answer"><h2 id="h-answer">Answer</h2>${answer(query)}</section>
     <section class="card" aria-labelledby="h-time">
       <h2 id="h-time">Where the time went</h2>
       ${query.timeline
@@ -73,7 +79,9 @@ const took = ({ state, since, timeline, latency_s: latency }) =>
     ? html`<running-clock class="digits" .since=${since}></running-clock>`
     : html`<b class="digits">${seconds(latency ?? timeline?.end_s)}</b>`;
 
-const primitives = (query) =>
+const primitives = (query) => !isTables(query) && inGraph(query);
+
+const inGraph = (query) =>
   query.explanation && query.timeline
     ? `${counted(query)}${hasParts(query) ? `, ${count(grown(query))} more in parts` : ""}`
     : query.result?.primitives > 0 && `${plural(query.result.primitives, "primitive")} on engines`;
@@ -114,7 +122,7 @@ function actions(query) {
   return html`${query.state === "lost"
     ? html`<button @click=${() => reopened(query)}>Look again</button>`
     : nothing}
-    ${query.app
+    ${query.app && !isTables(query)
       ? html`<a class="button" href=${link("ask", { app: query.app, again })}>Ask again</a>`
       : nothing}`;
 }

@@ -31,7 +31,7 @@ export function table(query, outputs) {
 
 // --- rows --------------------------------------------------------------------------------------
 
-function rowsOf(query, { columns, rows }) {
+export function rowsOf(query, { columns, rows }) {
   const by = sorted.get(query.id);
   const shown = by ? [...rows].sort(order(by)) : rows;
   return html`<div class="table scroll" tabindex="0" role="group" aria-label="rows">

@@ -1,0 +1,1 @@
+"""SQL over registered tables, with calls of language models, as queries of a server."""
