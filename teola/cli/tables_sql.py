@@ -75,11 +75,11 @@ def sql(
     answers: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH|off",
+            metavar="PATH|DSN|off",
             show_default=False,
             rich_help_panel=TABLES,
-            help="The file that answers are kept in, by default answers.duckdb in the data folder; "
-            "[bold]off[/bold] keeps none.",
+            help="Where answers are kept: a file, by default answers.duckdb in the data folder; or "
+            "postgresql://..., which several processes share; [bold]off[/bold] keeps none.",
         ),
     ] = None,
     on_error: Annotated[

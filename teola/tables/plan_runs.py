@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import duckdb
 
-from teola.data_folder import named_folder, xdg_folder
 from teola.errors import reason_of
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
-from teola.tables.answer_table import FILE, AnswerTable
+from teola.tables.answers_database import AnswersLost
+from teola.tables.answers_place import AnswersPlace, answers_place, opened_answers
 from teola.tables.done import Done
 from teola.tables.duckdb_schema import quoted, said
 from teola.tables.executor import Executor
@@ -33,13 +33,11 @@ from teola.tables.result_stream import ResultStream, RowSpool
 from teola.tables.retrieval import Retriever, SearchTexts, search_of
 from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent, Stopped
+from teola.tables.shared_answers import LEASE_S
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import PartFolder, checked_out, write_result
 
-AnswersPlace = str | Path | Literal[False] | None
-"""Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
 RESULT: Final = "teola_result"
-OFF: Final = "off"
 log = logging.getLogger(__name__)
 
 
@@ -50,6 +48,8 @@ class RunOptions:
     llm: Any = None
     runtime: Runtime | None = None
     answers: AnswersPlace = None
+    answers_lease_s: float = LEASE_S
+    """How long keys that it has claimed in a database stay claimed once it is dead."""
     out: str | Path | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     passes: frozenset[str] = frozenset(PASSES)
@@ -62,17 +62,6 @@ class RunOptions:
     """In place of a runtime's."""
     spool: RowSpool | None = None
     """Where rows come while others are asked."""
-
-
-def answers_path(given: AnswersPlace) -> Path | None:
-    """The file that answers are kept in; None: none."""
-    if given is False or given == OFF:
-        return None
-    if given is None:
-        import platformdirs
-
-        return (named_folder() or xdg_folder() or platformdirs.user_data_path("teola")) / FILE
-    return Path(given).expanduser()
 
 
 def run_plan(
@@ -150,6 +139,8 @@ def _ended_by(error: BaseException) -> Stopped | None:
     # DuckDB's own words where Ctrl-C finds it at work.
     if isinstance(error, KeyboardInterrupt) or "Query interrupted" in str(error):
         return Stopped("cancelled", "the query was cancelled")
+    if isinstance(error, AnswersLost):
+        return Stopped("failed", reason_of(error), error)
     # A source that breaks off, a full disk.
     return _failed(error) if isinstance(error, duckdb.Error) else None
 
@@ -230,12 +221,14 @@ def _asking(
         windows = None
         if calls and runtime is not None and options.ask_rows is None:
             windows = ModelWindows(runtime, calls, spent)
-        path = answers_path(options.answers) if calls else None
-        if windows is not None and path is not None and not path.exists():
+        place = answers_place(options.answers) if calls else None
+        if windows is not None and isinstance(place, Path) and not place.exists():
             windows.of(calls[0])  # an instruction without room leaves no file
-        answers = AnswerTable(workspace.con, path)
+        answers = opened_answers(
+            workspace.con, place, lease_s=options.answers_lease_s, check=spent.check
+        )
         try:
-            if answers.path is not None:
+            if answers.kept:
                 for one in identities.values():
                     if one.doubt and not answers.knows(one.name) and one.doubt not in notes:
                         notes.append(one.doubt)

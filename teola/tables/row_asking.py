@@ -216,6 +216,7 @@ class CallAsker:
             f"CREATE OR REPLACE TABLE teola_inputs AS SELECT key{names}, count(*) AS n "
             "FROM teola_asked GROUP BY key"
         )
+        self.answers.fetch(operator.digest, "teola_inputs")
         known = self.answers.known(
             operator.digest, "teola_inputs", failed=not self.spent.limits.retry_failed
         )
@@ -313,6 +314,7 @@ class CallAsker:
                 # The first batch would compute the instruction as often as it has rows.
                 run.go(f"{sql} LIMIT 1", most=1)
             run.go(sql)
+            run.finish(sql)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
