@@ -26,6 +26,7 @@ AnswersFile = Annotated[
     typer.Option(
         "--answers",
         metavar="PATH|DSN",
+        callback=o.answers_without_password,
         show_default=False,
         help="The file, if not answers.duckdb in the data folder; or postgresql://...",
     ),

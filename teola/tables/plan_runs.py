@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import duckdb
 
-from teola.errors import reason_of
+from teola.errors import InputError, UnknownName, reason_of
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answers_database import AnswersLost
@@ -37,6 +37,11 @@ from teola.tables.shared_answers import LEASE_S
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import PartFolder, checked_out, write_result
 
+if TYPE_CHECKING:
+    from teola.runtime.hosts.ray_rows import RayRows
+
+RowPlace = Literal["here", "ray"]
+"""Where rows are asked: by an engine of this process, or on workers of a Ray cluster."""
 RESULT: Final = "teola_result"
 log = logging.getLogger(__name__)
 
@@ -50,6 +55,11 @@ class RunOptions:
     answers: AnswersPlace = None
     answers_lease_s: float = LEASE_S
     """How long keys that it has claimed in a database stay claimed once it is dead."""
+    on: RowPlace = "here"
+    ray: str | None = None
+    """Address of the Ray cluster; None: this machine."""
+    workers: int = 2
+    """Of the cluster."""
     out: str | Path | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     passes: frozenset[str] = frozenset(PASSES)
@@ -201,7 +211,11 @@ def _asking(
         return
     needed = options.ask_rows is None and bool(calls)
     searched = options.search is None and bool(retrievals)
-    with opened_runtime(options.llm, options.runtime, needed, searched) as runtime:
+    check_place(options)
+    with (
+        opened_runtime(options.llm, options.runtime, needed, searched) as runtime,
+        ExitStack() as places,
+    ):
         identities: dict[str | None, ModelIdentity] = {}
         for call in calls:
             if call.model not in identities:
@@ -209,7 +223,7 @@ def _asking(
         ask_rows = options.ask_rows
         if ask_rows is None and calls:
             assert runtime is not None
-            ask_rows = _of_runtime(runtime, options)
+            ask_rows = _asked_of(places.enter_context(_place(runtime, options)), options)
         retriever = None
         if retrievals:
             search = options.search
@@ -246,6 +260,7 @@ def _asking(
                 f"{query}:{answers.samples_of(query)}",
             )
             asker.retriever = retriever
+            asker.warms = options.on == "here"
             if windows is not None:
                 asker.window_of = windows.of
             yield asker
@@ -261,5 +276,30 @@ def digest_of(plan: TablePlan) -> str:
     return sha256(repr(plan).encode()).hexdigest()[:16]
 
 
-def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
-    return partial(runtime.ask_rows, tenant=options.tenant, app="tables", priority=options.priority)
+def check_place(options: RunOptions) -> None:
+    """Raise InputError or UnknownName where rows cannot be asked so."""
+    if options.on not in (known := get_args(RowPlace)):
+        raise UnknownName("on", str(options.on), known)
+    if options.on == "here":
+        return
+    if options.limits.most_tokens is not None or options.limits.most_cost is not None:
+        raise InputError(
+            "workers of on='ray' cannot share a budget of tokens or money: give most_calls in "
+            "place of most_tokens and most_cost"
+        )
+
+
+@contextmanager
+def _place(runtime: Runtime, options: RunOptions) -> Iterator[Runtime | RayRows]:
+    """Where rows are asked. On Ray, the runtime's own engine only tells its window."""
+    if options.on == "here":
+        yield runtime
+        return
+    from teola.runtime.hosts.ray_rows import RayRows
+
+    with closing(RayRows(runtime.configs, options.workers, options.ray)) as rows:
+        yield rows
+
+
+def _asked_of(place: Runtime | RayRows, options: RunOptions) -> AskRows:
+    return partial(place.ask_rows, tenant=options.tenant, app="tables", priority=options.priority)

@@ -88,6 +88,8 @@ class CallAsker:
     """Nothing more is asked: rows go whose answers are not known."""
     in_windows: bool = False
     """Rows are taken in windows, so nobody knows yet how many there will be."""
+    warms: bool = True
+    """One engine answers all rows, so what one row computes is there for the others."""
     retriever: Retriever | None = None
     """For plans with a RETRIEVE."""
     stream: ResultStream | None = None
@@ -310,7 +312,7 @@ class CallAsker:
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
         sql = self._rows_sql(ask.call, order)
         try:
-            if "warm" in self.passes and todo >= LEAST_WARMED:
+            if "warm" in self.passes and todo >= LEAST_WARMED and self.warms:
                 # The first batch would compute the instruction as often as it has rows.
                 run.go(f"{sql} LIMIT 1", most=1)
             run.go(sql)
