@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from teola.errors import EngineUnavailable, InputError, TeolaError, reason_of
 from teola.extras import needs
@@ -116,8 +116,8 @@ class ShardWorker:
         return pa.Table.from_pylist([row])
 
     def _asked(self, number: int, rows: Sequence[Row]) -> RowsEnd:
-        run, came = self._run, []
-        lock = threading.Lock()
+        run, lock = self._run, threading.Lock()
+        came: list[RowAnswer] = []
 
         def hear(answers: Sequence[RowAnswer]) -> None:
             with lock:
@@ -301,7 +301,12 @@ class _Asking:
             return
         self._place.join(self._run.config)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        desk = ray.remote(AnswerDesk).options(num_cpus=0, scheduling_strategy=here).remote()
+        desk: Any = (
+            cast("Any", ray)
+            .remote(AnswerDesk)
+            .options(num_cpus=0, scheduling_strategy=here)
+            .remote()
+        )
         try:
             mapping = threading.Thread(
                 target=self._map, args=(shards, desk), name="teola-ray-data", daemon=True
