@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator
+from typing import Final
 
 from teola.engine import Call, Delta, EngineKind, EngineSpec, SequenceHandle, Usage
 from teola.errors import EngineError
@@ -16,16 +18,29 @@ def answer_to(prompt: str) -> str:
     return "Yes" if hashlib.sha256(prompt.encode()).digest()[0] % 2 else "No"
 
 
+BLOCK: Final = 16
+"""Characters of a block of a prompt's beginning that is kept."""
+
+
 class Stub:
     """spread: calls end after 10 to 100 ms, in any order, and one in 100 fails once. told: a file
-    that gets a line for each prompt that was answered."""
+    that gets a line for each prompt that was answered. kept: blocks of prompts' beginnings that it
+    keeps, the last used ones; 0: it does not tell what it had kept."""
 
-    def __init__(self, name: str = "llm", *, spread: bool = False, told: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "llm",
+        *,
+        spread: bool = False,
+        told: str | None = None,
+        kept: int = 0,
+    ) -> None:
         self.spec = EngineSpec(
             name, EngineKind.LLM, DECODES | PREFILLS, max_batch=2**20, max_sequences=1024
         )
         self.spread = spread
         self._failed: set[bytes] = set()
+        self._kept, self._blocks = kept, OrderedDict[int, None]()
         self._told = open(told, "a", buffering=1) if told else None  # noqa: SIM115
 
     async def start(self) -> None:
@@ -55,4 +70,16 @@ class Stub:
                 raise EngineError("this one fails once", retryable=True)
         if self._told is not None:
             self._told.write(f"{hashlib.sha256(prompt.encode()).hexdigest()}\n")
-        yield Delta(answer_to(prompt), "stop", Usage(len(prompt) // 4, 1))
+        usage = Usage(len(prompt) // 4, 1, self._hits(prompt) // 4 if self._kept else 0)
+        yield Delta(answer_to(prompt), "stop", usage)
+
+    def _hits(self, prompt: str) -> int:
+        """Characters of a prompt that begin one that is kept; keep it."""
+        blocks = [hash(prompt[: end + BLOCK]) for end in range(0, len(prompt) - BLOCK + 1, BLOCK)]
+        hits = next((n for n, one in enumerate(blocks) if one not in self._blocks), len(blocks))
+        for block in reversed(blocks):  # without the first one the others are of no use
+            self._blocks[block] = None
+            self._blocks.move_to_end(block)
+        while len(self._blocks) > self._kept:
+            self._blocks.popitem(last=False)
+        return hits * BLOCK

@@ -13,7 +13,9 @@ app = typer.Typer(
     help="Answers that queries over tables have kept.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-LIST_EXAMPLES = o.examples("teola answers list", "teola answers list --json")
+LIST_EXAMPLES = o.examples(
+    "teola answers list", "teola answers list --answers postgresql://user@host/db --json"
+)
 SHOW_EXAMPLES = o.examples("teola answers show 3f2a9c1b")
 DELETE_EXAMPLES = o.examples(
     "teola answers delete 3f2a9c1b", "teola answers delete --before 2026-01-01"
@@ -23,9 +25,10 @@ AnswersFile = Annotated[
     str | None,
     typer.Option(
         "--answers",
-        metavar="PATH",
+        metavar="PATH|DSN",
+        callback=o.answers_without_password,
         show_default=False,
-        help="The file, if not answers.duckdb in the data folder.",
+        help="The file, if not answers.duckdb in the data folder; or postgresql://...",
     ),
 ]
 
@@ -82,7 +85,7 @@ def delete(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
-    """Delete answers: of one call, or those before a date. The file becomes smaller."""
+    """Delete answers: of one call, or those before a date. A file becomes smaller."""
     from teola.cli.showing import console, print_json
     from teola.tables.kept import delete_answers
 

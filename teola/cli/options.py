@@ -20,11 +20,20 @@ _PASSWORD = re.compile(r"://[^/@]*:[^/@]+@|\bpassword\s*=\s*[^\s&]", re.IGNORECA
 
 def without_password(context: typer.Context, dsn: str | None) -> str | None:
     """The DSN as it is, with a warning where its password stands on the command line."""
-    source = context.get_parameter_source("dsn")
+    return _warned(context, "dsn", dsn, "give the address in the environment variable TEOLA_DSN")
+
+
+def answers_without_password(context: typer.Context, place: str | None) -> str | None:
+    """Where answers are kept, with a warning where a password stands on the command line."""
+    return _warned(context, "answers", place, "leave it out, and give it in PGPASSWORD")
+
+
+def _warned(context: typer.Context, name: str, dsn: str | None, instead: str) -> str | None:
+    source = context.get_parameter_source(name)
     if dsn and source and source.name == "COMMANDLINE" and _PASSWORD.search(dsn):
         typer.echo(
-            "teola: everybody on this machine can read the password in --dsn in the list of "
-            "processes: give the address in the environment variable TEOLA_DSN",
+            f"teola: everybody on this machine can read the password in --{name} in the list of "
+            f"processes: {instead}",
             err=True,
         )
     return dsn
@@ -224,6 +233,27 @@ OnRay = Annotated[
         help="Run the engines that compute much in Ray actors: [bold]local[/bold] starts Ray on "
         "this machine, [bold]auto[/bold] or an address joins a cluster. By default nothing runs "
         "on Ray.",
+    ),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        rich_help_panel=ENGINES,
+        help="How many workers of the Ray cluster ask, each with an engine of its own.",
+    ),
+]
+RowsOnRay = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="local|auto|ADDRESS",
+        show_default=False,
+        rich_help_panel=ENGINES,
+        help="Ask the rows on workers of a Ray cluster: [bold]local[/bold] starts Ray on this "
+        "machine, [bold]auto[/bold] or an address joins a cluster. By default they are asked here.",
     ),
 ]
 Dsn = Annotated[

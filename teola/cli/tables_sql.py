@@ -75,11 +75,12 @@ def sql(
     answers: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH|off",
+            metavar="PATH|DSN|off",
+            callback=o.answers_without_password,
             show_default=False,
             rich_help_panel=TABLES,
-            help="The file that answers are kept in, by default answers.duckdb in the data folder; "
-            "[bold]off[/bold] keeps none.",
+            help="Where answers are kept: a file, by default answers.duckdb in the data folder; or "
+            "postgresql://..., which several processes share; [bold]off[/bold] keeps none.",
         ),
     ] = None,
     on_error: Annotated[
@@ -116,6 +117,8 @@ def sql(
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
     data_dir: o.DataDir = None,
+    ray: o.RowsOnRay = None,
+    workers: o.Workers = 2,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -146,6 +149,8 @@ def sql(
     places = (embedding, dimensions, dsn, data_dir)
     asked: dict[str, Any] = {"llm": llm[0] if llm and len(llm) == 1 else llm}
     made = tables.sql(text, named, **given)
+    if ray is not None:
+        asked |= {"on": "ray", "ray": None if ray == "local" else ray, "workers": workers}
     estimate = made.explain(**asked) if explain or analyze else None
     if estimate is not None and not analyze:
         _explain(estimate, as_json)
@@ -155,7 +160,8 @@ def sql(
             from teola.cli.given import Engines
 
             engines = Engines(llm, dsn, data_dir, embedding=embedding, dimensions=dimensions)
-            asked = {"runtime": stack.enter_context(engines.runtime())}
+            del asked["llm"]
+            asked["runtime"] = stack.enter_context(engines.runtime())
         done = _run(made, out, as_json, asked)
     return _ended(done, out, answers, estimate, as_json=as_json)
 

@@ -1,71 +1,92 @@
-"""Looking after an answers file: what is in it, and deleting."""
+"""Looking after kept answers, in a file or a database: what is there, and deleting."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
-from pathlib import Path
-from typing import Any
-
-import duckdb
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
 
 from teola.errors import InputError, UnknownName
-from teola.tables.answer_table import AnswerTable, private_files
-from teola.tables.plan_runs import answers_path
-from teola.tables.prompt_text import literal
+from teola.tables.answers_place import AnswersDsn, answers_place
+from teola.tables.kept_in_database import AnswersInDatabase
+from teola.tables.kept_in_file import AnswersInFile
+
+
+class KeptCall(NamedTuple):
+    """Answers of one call. bytes: what they take, about. first, last: when they came, in UTC."""
+
+    operator: str
+    model: str | None
+    instruction: str | None
+    answers: int
+    errors: int
+    bytes: int
+    first: datetime
+    last: datetime
+
+
+class KeptAnswer(NamedTuple):
+    """One answer. at: when it came, in UTC."""
+
+    key: str
+    value: str | None
+    error: str | None
+    prompt_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int | None
+    at: datetime
+
+
+class KeptAnswers(Protocol):
+    """Answers of one place. Operators are whole digests."""
+
+    def calls(self) -> list[tuple[Any, ...]]:
+        """A KeptCall's fields for each call, the one that was answered last first."""
+
+    def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
+        """A KeptAnswer's fields for each answer of a call, the newest first."""
+
+    def delete(self, operator: str | None, before: datetime | None) -> int:
+        """Delete answers of a call, or those before a time in UTC. How many."""
+
+    def close(self) -> None:
+        """Let go of the place."""
 
 
 @contextmanager
-def _opened(path: str | None) -> Iterator[AnswerTable | None]:
-    """The file; None where there is none yet."""
-    found = answers_path(path)
-    if found is None:
-        raise InputError("give the path of an answers file")
-    if not found.exists():
-        if path is not None:
-            raise InputError(f"there is no answers file {found}")
+def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
+    """The answers of a place; None: there are none yet."""
+    place = answers_place(given)
+    if place is None:
+        raise InputError("give the path of an answers file, or postgresql://...")
+    if not isinstance(place, AnswersDsn) and not place.exists():
+        if given is not None:
+            raise InputError(f"there is no answers file {place}")
         yield None
         return
-    with duckdb.connect() as con:
-        table = AnswerTable(con, found)
-        try:
-            yield table
-        finally:
-            table.close()
+    kept: KeptAnswers = (
+        AnswersInDatabase(place.dsn) if isinstance(place, AnswersDsn) else AnswersInFile(place)
+    )
+    try:
+        yield kept
+    finally:
+        kept.close()
 
 
-def kept_operators(path: str | None) -> list[dict[str, Any]]:
+def kept_operators(place: str | None) -> list[dict[str, Any]]:
     """One entry for each call, with how many answers there are, and when they came."""
-    with _opened(path) as table:
-        if table is None:
-            return []
-        rows = table.con.execute(
-            "SELECT a.operator, any_value(o.model), any_value(o.instruction), "
-            "count(*) FILTER (WHERE a.error IS NULL), "
-            "count(*) FILTER (WHERE a.error IS NOT NULL), "
-            "sum(length(a.key) + coalesce(strlen(a.value), 0) + coalesce(strlen(a.error), 0) "
-            "+ 20), "
-            f"min(a.asked_at), max(a.asked_at) FROM {table.answers} a "
-            f"LEFT JOIN {table.operators} o USING (operator) "
-            "GROUP BY a.operator ORDER BY max(a.asked_at) DESC"
-        ).fetchall()
-    names = ("operator", "model", "instruction", "answers", "errors", "bytes", "first", "last")
-    return [
-        {**dict(zip(names, row, strict=True)), "first": _date(row[6]), "last": _date(row[7])}
-        for row in rows
-    ]
+    with _opened(place) as kept:
+        calls = [KeptCall(*one) for one in kept.calls()] if kept is not None else []
+    return [{**one._asdict(), "first": _date(one.first), "last": _date(one.last)} for one in calls]
 
 
 def _date(value: datetime) -> str:
     return f"{value.isoformat(timespec='seconds')}Z"
 
 
-def _operator(table: AnswerTable, beginning: str) -> str:
-    known = [
-        str(row[0])
-        for row in table.con.execute(f"SELECT DISTINCT operator FROM {table.answers}").fetchall()
-    ]
+def _operator(kept: KeptAnswers, beginning: str) -> str:
+    known = [KeptCall(*one).operator for one in kept.calls()]
     found = [one for one in known if one.startswith(beginning)]
     if len(found) > 1:
         raise InputError(f"{beginning!r} is the beginning of several: {', '.join(sorted(found))}")
@@ -74,21 +95,17 @@ def _operator(table: AnswerTable, beginning: str) -> str:
     return found[0]
 
 
-def kept_answers(path: str | None, operator: str, limit: int) -> list[dict[str, Any]]:
+def kept_answers(place: str | None, operator: str, limit: int) -> list[dict[str, Any]]:
     """Answers of one call, the newest first. Raises InputError, UnknownName."""
-    with _opened(path) as table:
-        if table is None:
+    with _opened(place) as kept:
+        if kept is None:
             raise UnknownName("operator", operator, [])
-        names = ("key", "value", "error", "prompt_tokens", "cached_tokens", "completion_tokens")
-        rows = table.con.execute(
-            f"SELECT {', '.join(names)}, asked_at FROM {table.answers} WHERE operator = "
-            f"{literal(_operator(table, operator))} ORDER BY asked_at DESC, key LIMIT {limit}"
-        ).fetchall()
-    return [{**dict(zip(names, row[:-1], strict=True)), "at": _date(row[-1])} for row in rows]
+        rows = [KeptAnswer(*one) for one in kept.answers(_operator(kept, operator), limit)]
+    return [{**one._asdict(), "at": _date(one.at)} for one in rows]
 
 
-def delete_answers(path: str | None, operator: str | None, before: str | None) -> int:
-    """Delete answers of one call, or those before a date, and make the file smaller. How many.
+def delete_answers(place: str | None, operator: str | None, before: str | None) -> int:
+    """Delete answers of one call, or those before a date; a file becomes smaller. How many.
     Raises InputError, UnknownName."""
     if (operator is None) == (before is None):
         raise InputError("say what to delete: an OPERATOR, or --before DATE")
@@ -98,45 +115,9 @@ def delete_answers(path: str | None, operator: str | None, before: str | None) -
             until = datetime.fromisoformat(before)
         except ValueError:
             raise InputError(f"--before {before!r} is no date such as 2026-01-31") from None
-    with _opened(path) as table:
-        if table is None:
+        if until.tzinfo is not None:
+            until = until.astimezone(UTC).replace(tzinfo=None)
+    with _opened(place) as kept:
+        if kept is None:
             return 0
-        where = (
-            f"operator = {literal(_operator(table, operator))}"
-            if operator is not None
-            else f"asked_at < TIMESTAMP '{until}'"
-        )
-        ((count,),) = table.con.execute(
-            f"SELECT count(*) FROM {table.answers} WHERE {where}"
-        ).fetchall()
-        assert table.path is not None
-        _rewrite(table, where, table.path)
-    return int(count)
-
-
-def _rewrite(table: AnswerTable, where: str, path: Path) -> None:
-    """A file without the rows, in the place of the old one: DuckDB does not give space back."""
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    con = table.con
-    made = AnswerTable(con, part, name="teola_part")
-    try:
-        with private_files():
-            con.execute(
-                f"INSERT INTO {made.answers} SELECT * FROM {table.answers} WHERE NOT ({where})"
-            )
-            con.execute(
-                f"INSERT INTO {made.operators} SELECT * FROM {table.operators} WHERE operator IN "
-                f"(SELECT operator FROM {made.answers})"
-            )
-            for name in ("runs", "samples", "conditions"):
-                to, of = getattr(made, name), getattr(table, name)
-                con.execute(f"INSERT INTO {to} SELECT * FROM {of}")
-    finally:
-        made.close()
-    # The old file is let go of only when the new one has its name: until then others are told that
-    # it is in use, and afterwards they open the new one. So the old one writes nothing any more.
-    con.execute(f"CHECKPOINT {table.schema}")
-    con.execute("PRAGMA disable_checkpoint_on_shutdown")
-    part.replace(path)
-    con.execute(f"DETACH {table.schema}")
+        return kept.delete(_operator(kept, operator) if operator is not None else None, until)

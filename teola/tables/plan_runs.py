@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import duckdb
 
-from teola.data_folder import named_folder, xdg_folder
-from teola.errors import reason_of
+from teola.errors import InputError, UnknownName, reason_of
 from teola.price import FREE
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
-from teola.tables.answer_table import FILE, AnswerTable
+from teola.tables.answers_database import AnswersLost
+from teola.tables.answers_place import AnswersPlace, answers_place, opened_answers
 from teola.tables.done import Done
 from teola.tables.duckdb_schema import quoted, said
 from teola.tables.executor import Executor
@@ -35,13 +35,16 @@ from teola.tables.result_stream import ResultStream, RowSink
 from teola.tables.retrieval import Retriever, SearchTexts, search_of
 from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent, Stopped
+from teola.tables.shared_answers import LEASE_S
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import PartFolder, checked_out, write_result
 
-AnswersPlace = str | Path | Literal[False] | None
-"""Where answers are kept: a file; None: `answers.duckdb` in the data folder; False: nowhere."""
+if TYPE_CHECKING:
+    from teola.runtime.hosts.ray_rows import RayRows
+
+RowPlace = Literal["here", "ray"]
+"""Where rows are asked: by an engine of this process, or on workers of a Ray cluster."""
 RESULT: Final = "teola_result"
-OFF: Final = "off"
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +55,13 @@ class RunOptions:
     llm: Any = None
     runtime: Runtime | None = None
     answers: AnswersPlace = None
+    answers_lease_s: float = LEASE_S
+    """How long keys that it has claimed in a database stay claimed once it is dead."""
+    on: RowPlace = "here"
+    ray: str | None = None
+    """Address of the Ray cluster; None: this machine."""
+    workers: int = 2
+    """Of the cluster."""
     out: str | Path | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     passes: frozenset[str] = frozenset(PASSES)
@@ -69,17 +79,6 @@ class RunOptions:
     since: datetime | None = None
     """When an earlier run of the query began (UTC), which was interrupted: what its calls took from
     then on counts against the limits."""
-
-
-def answers_path(given: AnswersPlace) -> Path | None:
-    """The file that answers are kept in; None: none."""
-    if given is False or given == OFF:
-        return None
-    if given is None:
-        import platformdirs
-
-        return (named_folder() or xdg_folder() or platformdirs.user_data_path("teola")) / FILE
-    return Path(given).expanduser()
 
 
 def run_plan(
@@ -157,6 +156,8 @@ def _ended_by(error: BaseException) -> Stopped | None:
     # DuckDB's own words where Ctrl-C finds it at work.
     if isinstance(error, KeyboardInterrupt) or "Query interrupted" in str(error):
         return Stopped("cancelled", "the query was cancelled")
+    if isinstance(error, AnswersLost):
+        return Stopped("failed", reason_of(error), error)
     # A source that breaks off, a full disk.
     return _failed(error) if isinstance(error, duckdb.Error) else None
 
@@ -217,7 +218,11 @@ def _asking(
         return
     needed = options.ask_rows is None and bool(calls)
     searched = options.search is None and bool(retrievals)
-    with opened_runtime(options.llm, options.runtime, needed, searched) as runtime:
+    check_place(options)
+    with (
+        opened_runtime(options.llm, options.runtime, needed, searched) as runtime,
+        ExitStack() as places,
+    ):
         identities: dict[str | None, ModelIdentity] = {}
         for call in calls:
             if call.model not in identities:
@@ -225,7 +230,7 @@ def _asking(
         ask_rows = options.ask_rows
         if ask_rows is None and calls:
             assert runtime is not None
-            ask_rows = _of_runtime(runtime, options)
+            ask_rows = _asked_of(places.enter_context(_place(runtime, options)), options)
         retriever = None
         if retrievals:
             search = options.search
@@ -237,12 +242,14 @@ def _asking(
         windows = None
         if calls and runtime is not None and options.ask_rows is None:
             windows = ModelWindows(runtime, calls, spent)
-        path = answers_path(options.answers) if calls else None
-        if windows is not None and path is not None and not path.exists():
+        place = answers_place(options.answers) if calls else None
+        if windows is not None and isinstance(place, Path) and not place.exists():
             windows.of(calls[0])  # an instruction without room leaves no file
-        answers = AnswerTable(workspace.con, path)
+        answers = opened_answers(
+            workspace.con, place, lease_s=options.answers_lease_s, check=spent.check
+        )
         try:
-            if answers.path is not None:
+            if answers.kept:
                 for one in identities.values():
                     if one.doubt and not answers.knows(one.name) and one.doubt not in notes:
                         notes.append(one.doubt)
@@ -264,6 +271,7 @@ def _asking(
                 price = runtime.price_of(calls[0].model or "llm") if calls else None
                 spent.took_before(*answers.took(operators, options.since), price or FREE)
             asker.retriever = retriever
+            asker.warms = options.on == "here"
             if windows is not None:
                 asker.window_of = windows.of
             yield asker
@@ -279,5 +287,30 @@ def digest_of(plan: TablePlan) -> str:
     return sha256(repr(plan).encode()).hexdigest()[:16]
 
 
-def _of_runtime(runtime: Runtime, options: RunOptions) -> AskRows:
-    return partial(runtime.ask_rows, tenant=options.tenant, app="tables", priority=options.priority)
+def check_place(options: RunOptions) -> None:
+    """Raise InputError or UnknownName where rows cannot be asked so."""
+    if options.on not in (known := get_args(RowPlace)):
+        raise UnknownName("on", str(options.on), known)
+    if options.on == "here":
+        return
+    if options.limits.most_tokens is not None or options.limits.most_cost is not None:
+        raise InputError(
+            "workers of on='ray' cannot share a budget of tokens or money: give most_calls in "
+            "place of most_tokens and most_cost"
+        )
+
+
+@contextmanager
+def _place(runtime: Runtime, options: RunOptions) -> Iterator[Runtime | RayRows]:
+    """Where rows are asked. On Ray, the runtime's own engine only tells its window."""
+    if options.on == "here":
+        yield runtime
+        return
+    from teola.runtime.hosts.ray_rows import RayRows
+
+    with closing(RayRows(runtime.configs, options.workers, options.ray)) as rows:
+        yield rows
+
+
+def _asked_of(place: Runtime | RayRows, options: RunOptions) -> AskRows:
+    return partial(place.ask_rows, tenant=options.tenant, app="tables", priority=options.priority)

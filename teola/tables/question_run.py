@@ -20,7 +20,7 @@ from teola.graph import DecodeParams
 from teola.policies.ledger import Ledger
 from teola.price import Price
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
-from teola.tables.answer_table import AnswerTable, Operator, StoredAnswer
+from teola.tables.answer_table import FREE, AnswerTable, Operator, StoredAnswer
 from teola.tables.call_stage import CallStage
 from teola.tables.extract import enforceable, extractor, shown
 from teola.tables.llm_call import LlmCall
@@ -34,7 +34,9 @@ BATCH: Final = 8192
 WRITTEN_S: Final = 0.5
 """How often answers are written at least: none waits a second."""
 READ: Final = 2048
-"""Rows that are read at a time."""
+"""Rows that are read, and claimed, at a time."""
+AWAITED_S: Final = 0.2
+"""How often answers of other runs are looked for."""
 
 AskProgress = Callable[[CallStage, int, int, int], None]
 """Is told a stage as it goes on: rows to ask, those that ended, and the failed ones."""
@@ -82,7 +84,7 @@ class QuestionRun:
         self.warmed: set[str] = set()
         self.came: list[RowAnswer] = []
         self._lock, self._woken = threading.Lock(), threading.Event()
-        self.over = self.failures = 0
+        self.over = self.failures = self.others = 0
 
     def go(self, sql: str, most: int | None = None) -> None:
         """Ask rows, the first `most`. Raises Stopped."""
@@ -114,9 +116,41 @@ class QuestionRun:
             try:
                 self._write()
             finally:
+                self.answers.release()
                 cursor.close()
                 self.stage.asked += end.asked if end is not None else self.over
         self._judge(stopped, end)
+
+    def finish(self, sql: str) -> None:
+        """Have the answers of rows that other runs were at; ask those that they let go of. sql: of
+        all rows. Raises Stopped."""
+        spent, free = self.spent, f"key IN (SELECT key FROM {FREE})"
+        self.warmed.clear()  # what another run had of these may be free
+        while True:
+            came = self.answers.settle(self.operator.digest)
+            self.stage.answered_before += came.answered
+            self.others += came.answered
+            self.failures += came.errors
+            spent.failed += came.errors
+            spent.first_error = spent.first_error or came.error
+            if came.answered:
+                self._tell()
+            if (why := self._failed()) is not None:
+                raise why
+            if came.free:
+                self.go(f"SELECT key, text, opens FROM ({sql}) WHERE {free} ORDER BY text, key")
+            elif came.left:
+                left_s = spent.left_s()
+                spent.cancelled.wait(AWAITED_S if left_s is None else min(AWAITED_S, left_s))
+                spent.check()
+            else:
+                return
+
+    def _tell(self) -> None:
+        if self.wrote is not None:
+            self.wrote()
+        if self.progress is not None:
+            self.progress(self.stage, self.todo, self.over + self.others, self.failures)
 
     def _judge(self, stopped: Stopped | None, end: RowsEnd) -> None:
         spent, error = self.spent, end.error
@@ -141,14 +175,17 @@ class QuestionRun:
         before: int | None = None
         for batch in cursor.sql(sql).to_arrow_reader(READ):
             keys, texts, opens = (column.to_pylist() for column in batch.columns)
+            wanted = [key for key in keys if key not in self.warmed]
+            own = set(self.answers.claim(self.operator.digest, wanted))
+            if left is not None:
+                self.warmed.update(keys)
             for key, text, first in zip(keys, texts, opens, strict=True):
-                if key in self.warmed:
+                if key not in own:
                     continue
                 if left == 0 or not self.spent.admit():
                     return
                 if left is not None:
                     left -= 1
-                    self.warmed.add(key)
                 id = self.spent.next_id()
                 self.keys[id] = key
                 yield Row(id, text, first != before)
@@ -203,7 +240,7 @@ class QuestionRun:
                 del self.came[: len(batch)]
             self._count(batch, rows)
             if self.progress is not None:
-                self.progress(self.stage, self.todo, self.over, self.failures)
+                self.progress(self.stage, self.todo, self.over + self.others, self.failures)
 
     def _stored(self, answer: RowAnswer) -> StoredAnswer:
         id, text, error, prompt, cached, generated = answer

@@ -88,6 +88,8 @@ class CallAsker:
     """Nothing more is asked: rows go whose answers are not known."""
     in_windows: bool = False
     """Rows are taken in windows, so nobody knows yet how many there will be."""
+    warms: bool = True
+    """One engine answers all rows, so what one row computes is there for the others."""
     retriever: Retriever | None = None
     """For plans with a RETRIEVE."""
     stream: ResultStream | None = None
@@ -216,6 +218,7 @@ class CallAsker:
             f"CREATE OR REPLACE TABLE teola_inputs AS SELECT key{names}, count(*) AS n "
             "FROM teola_asked GROUP BY key"
         )
+        self.answers.fetch(operator.digest, "teola_inputs")
         known = self.answers.known(
             operator.digest, "teola_inputs", failed=not self.spent.limits.retry_failed
         )
@@ -314,10 +317,11 @@ class CallAsker:
             self.progress(stage, todo, 0, 0)
         sql = self._rows_sql(ask.call, order)
         try:
-            if "warm" in self.passes and todo >= LEAST_WARMED:
+            if "warm" in self.passes and todo >= LEAST_WARMED and self.warms:
                 # The first batch would compute the instruction as often as it has rows.
                 run.go(f"{sql} LIMIT 1", most=1)
             run.go(sql)
+            run.finish(sql)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final
 
-from teola.tables.answer_table import AnswersInUse, AnswerTable
+from teola.tables.answer_table import AnswerTable
+from teola.tables.answers_file import AnswersInUse
+from teola.tables.answers_place import answers_place, opened_answers
 from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
 from teola.tables.executor import Executor
 from teola.tables.group_asking import ERROR, VALUE, GroupAsking, combined, filling, prompted
 from teola.tables.group_calls import TEXT
 from teola.tables.model_identity import config_of, identity_of, named_identity
-from teola.tables.plan_runs import RunOptions, answers_path, digest_of
+from teola.tables.plan_runs import RunOptions, digest_of
 from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
 from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent
@@ -248,11 +250,8 @@ class _Estimator(CallAsker):
                 if prompt
                 else 0.0
             )
-        ((mean,),) = self.con.execute(
-            f"SELECT avg(completion_tokens) FROM {self.answers.answers} "
-            f"WHERE operator = '{stage.operator}'"
-        ).fetchall()
-        completion = round(asked * (float(mean) if mean is not None else call.max_tokens))
+        mean = self.answers.mean_answer(stage.operator)
+        completion = round(asked * (mean if mean is not None else call.max_tokens))
         cached = round(prompt * share) if "sort" in self.passes else 0
         self.estimates.append(
             StageEstimate(
@@ -303,14 +302,13 @@ class _Dry(Executor):
 
 def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> QueryEstimate:
     """What a plan would take. Raises InputError."""
-    path = answers_path(options.answers)
-    # An explanation leaves no file.
+    place = answers_place(options.answers)
     notes: list[str] = []
     try:
-        answers = AnswerTable(workspace.con, path if path is not None and path.exists() else None)
+        answers = opened_answers(workspace.con, place, writes=False)
     except AnswersInUse as error:
         notes.append(f"{error}; all questions are counted as to be asked")
-        answers = AnswerTable(workspace.con, None)
+        answers = AnswerTable(workspace.con)
     query = digest_of(plan)
 
     def model_of(call: Any) -> str:

@@ -80,13 +80,16 @@ class TableQuery:
 
         llm: a server's URL or several, a model's folder, or an EngineConfig; or runtime: one that
         has an engine `llm`. answers: the file that answers are kept in (by default in the data
-        folder), False: none. out: a file for the rows (.parquet, .csv, .jsonl). on_error,
-        max_errors, retry_failed, most_calls, most_tokens, most_cost with price, deadline_s: see
-        `RunLimits`. passes: the rewrites that may be made. memory: of DuckDB, such as "256MB".
-        priority: "rows", or "interactive". tenant: whose it is. check: raise QueryFailed,
-        QueryCancelled or DeadlineExceeded where it ends so (its `result` has what there is). wait:
-        until it has ended; else it runs in a thread, and `reader` of what is returned gives its
-        rows as they come.
+        folder), or postgresql://..., which several processes share; False: none. answers_lease_s:
+        how long keys that it has claimed there stay claimed once it is dead. on: "ray" asks the
+        rows on `workers` workers of a Ray cluster, each with an engine of its own; ray: the
+        cluster's address (None: this machine). out: a file for the rows (.parquet, .csv, .jsonl).
+        on_error, max_errors, retry_failed, most_calls, most_tokens, most_cost with price,
+        deadline_s: see `RunLimits`. passes: the rewrites that may be made. memory: of DuckDB, such
+        as "256MB". priority: "rows", or "interactive". tenant: whose it is. check: raise
+        QueryFailed, QueryCancelled or DeadlineExceeded where it ends so (its `result` has what
+        there is). wait: until it has ended; else it runs in a thread, and `reader` of what is
+        returned gives its rows as they come.
         Raises InputError, before anything is asked, for what is wrong with the query.
         """
         given = {**self._defaults, **options}

@@ -239,7 +239,7 @@ def planned_rows(
     """What the plan gives, with the same function as the model."""
     plan = plan_text(con, sql, tables, passes)
     limits = RunLimits(max_errors=10**9)
-    answers = AnswerTable(con, None)
+    answers = AnswerTable(con)
     made = CallAsker(
         con, answers, asker or FunctionAsker(), Spent(limits), passes, lambda call: "stub"
     )

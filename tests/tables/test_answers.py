@@ -14,7 +14,8 @@ import pytest
 from teola import tables
 from teola.errors import InputError, UnknownName
 from teola.runtime.engines import EngineConfig
-from teola.tables.answer_table import AnswerTable, StoredAnswer
+from teola.tables.answer_table import StoredAnswer
+from teola.tables.answers_file import AnswersFile
 from teola.tables.kept import delete_answers, kept_answers, kept_operators
 from teola.tables.model_identity import named_identity
 from teola.testing import ScriptedModel
@@ -68,7 +69,7 @@ def test_others_cannot_read_it_nor_what_stands_beside_it(tmp_path: Path) -> None
     run(path, ["a"])
     path.chmod(0o644)
     with duckdb.connect() as con:
-        table = AnswerTable(con, path)
+        table = AnswersFile(con, path)
         table.add("o", [StoredAnswer("k", "v", None, 1, 0, 1)])
         for one in (path, tmp_path / "answers.duckdb.wal"):
             assert one.stat().st_mode & 0o777 == 0o600
@@ -152,7 +153,7 @@ def test_a_file_has_one_writer(tmp_path: Path) -> None:
     path = tmp_path / "answers.duckdb"
     run(path, ["a"])
     with duckdb.connect() as con:
-        table = AnswerTable(con, path)
+        table = AnswersFile(con, path)
         with pytest.raises(InputError, match="in use by another query"):
             run(path, ["a"])
         made = tables.sql(SQL, {"t": pa.table({"a": ["a"]})}, answers=path)

@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> FunctionAsker:
     asker = FunctionAsker(lambda instruction, values: (values[0], None))
-    monkeypatch.setattr(plan_runs, "_of_runtime", lambda runtime, options: asker)
+    monkeypatch.setattr(plan_runs, "_asked_of", lambda runtime, options: asker)
     return asker
 
 

@@ -156,7 +156,7 @@ class RayEngine(RemoteEngine):
         import ray
 
         self._loop, self.dead = asyncio.get_running_loop(), None
-        _check_feasible(self._where, self._wanted)
+        check_feasible(self._where, self._wanted)
         self._actor = ray.remote(EngineActor).options(**self._options).remote(self.recipe)
         try:
             await self._start()
@@ -268,7 +268,7 @@ def _listed(result: EngineResult, large: Sequence[Any]) -> EngineResult:
     }
 
 
-def _check_feasible(where: str, wanted: Mapping[str, float]) -> None:
+def check_feasible(where: str, wanted: Mapping[str, float]) -> None:
     """Raises EngineUnavailable if no node has as much: Ray would wait for one for ever."""
     import ray
 
