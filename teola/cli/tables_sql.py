@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import textwrap
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from teola.cli import options as o
+from teola.cli.visible import visible
 
 if TYPE_CHECKING:
     from teola.tables.done import Done
@@ -17,6 +20,10 @@ if TYPE_CHECKING:
     from teola.tables.table_query import TableQuery
 
 TABLES: Final = "The tables"
+ERRORS: Final = 3
+"""Of rows, that are told."""
+EXAMPLE: Final = 100
+"""Characters of a row with an error."""
 EXAMPLES = o.examples(
     "teola sql \"SELECT id, LLM('Tone?', text, choices := ['good', 'bad']) AS tone FROM r\" "
     "--table r=reviews.csv --llm http://localhost:8000/v1",
@@ -43,7 +50,12 @@ def sql(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="QUERY.sql", show_default=False, help="Read the query from a file."),
+        typer.Option(
+            metavar="QUERY.sql",
+            show_default=False,
+            rich_help_panel=TABLES,
+            help="Read the query from a file.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -110,8 +122,26 @@ def sql(
     most_cost: o.MostCost = None,
     price: o.PriceOption = None,
     deadline: o.DeadlineOrNone = None,
-    passes: o.PassesOption = None,
-    llm: o.Llm = None,
+    passes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|none|A,B",
+            show_default=False,
+            rich_help_panel=o.OPTIMISER,
+            help="Which rewrites may be made; by default all of them.",
+        ),
+    ] = None,
+    llm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL|PATH",
+            show_default=False,
+            rich_help_panel=o.ENGINES,
+            help="Who is asked: an OpenAI-compatible server, such as http://localhost:8000/v1, or "
+            "the folder of a Hugging Face model, which then runs in this process. Several servers "
+            "of one model: give the option once for each.",
+        ),
+    ] = None,
     embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
@@ -121,8 +151,9 @@ def sql(
 ) -> int:
     """Run a SQL query over tables, in which LLM('instruction', column, ...) asks a language model.
 
-    Each distinct prompt is asked once, and its answer is kept: the same query again, or one that
-    was killed, asks for what is new. See docs/sql-reference.md.
+    Each distinct prompt is asked once, and its answer is kept.
+
+    The same query again, or one that was killed, asks for what is new. See docs/tables.md.
     """
     from teola.extras import needs
 
@@ -157,24 +188,26 @@ def sql(
             engines = Engines(llm, dsn, data_dir, embedding=embedding, dimensions=dimensions)
             asked = {"runtime": stack.enter_context(engines.runtime())}
         done = _run(made, out, as_json, asked)
-    return _ended(done, out, answers, estimate, as_json=as_json)
+    return _ended(done, out, estimate, price, keeps=answers != "off", as_json=as_json)
 
 
 def _explain(estimate: QueryEstimate, as_json: bool) -> None:
-    from teola.cli.showing import print_json
+    from teola.cli.showing import console, print_json
 
     if as_json:
         print_json(estimate.to_json())
-    else:
-        print(estimate)
+        return
+    out = console()
+    out.print(estimate.text(out.width if out.is_terminal else None), soft_wrap=True)
 
 
 def _ended(
     done: Done,
     out: Path | None,
-    answers: str | None,
     estimate: QueryEstimate | None,
+    price: str | None,
     *,
+    keeps: bool,
     as_json: bool,
 ) -> int:
     """Show what came of a query. The exit code."""
@@ -185,17 +218,37 @@ def _ended(
         print_json({**_json(done, out), **more})
     else:
         if estimate is not None:
-            print(estimate)
-        _show(done, out)
-    for one in done.notes:
-        print(f"teola: {one}", file=sys.stderr)
-    if done.reason:
-        print(f"teola: {done.state}: {done.reason}", file=sys.stderr)
-    if done.state in ("ok", "partial") and not (done.state == "partial" and done.reason):
+            _explain(estimate, as_json)
+        _show(done, out, price)
+    if done.report["asked"] or done.report["answered_before"]:
+        _say(done.notes)
+    if not as_json:
+        _say(_errors(done.report["errors"]))
+    whole = done.state == "ok" or (done.state == "partial" and not done.reason)
+    if whole:
         return 0
-    if answers != "off":
-        print("teola: answers are kept; the same command goes on from there", file=sys.stderr)
+    _say([f"{done.state}: {done.reason}"])
+    report = done.report
+    if keeps and report["asked"] + report["answered_before"] > report["failed"]:
+        _say(["answers are kept; the same command goes on from there"])
     return 1
+
+
+def _errors(errors: list[dict[str, Any]]) -> list[str]:
+    """What is said of rows with errors."""
+    told = []
+    for one in errors[:ERRORS]:
+        rows = "1 row has" if one["rows"] == 1 else f"{one['rows']:,} rows have"
+        such = textwrap.shorten(one["example"], EXAMPLE, placeholder=" ...")
+        told.append(f"{rows} an error: {one['error']}" + (f" (such as {such})" if such else ""))
+    if len(errors) > ERRORS:
+        told.append(f"and {len(errors) - ERRORS:,} other errors: --json lists them")
+    return told
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(visible(f"teola: {line}"), file=sys.stderr)
 
 
 def _query(query: str | None, file: Path | None) -> str:
@@ -286,18 +339,16 @@ def plain(value: Any) -> Any:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def _show(done: Done, out: Path | None) -> None:
-    from teola.cli.showing import console, show_table
+def _show(done: Done, out: Path | None, price: str | None) -> None:
+    from teola.cli.showing import console, show_table, shown_value
+    from teola.price import Price
+    from teola.tables.report import summary_of
 
-    if out is None:
-        shown = [["" if value is None else str(value) for value in row] for row in done.rows]
-        show_table([one.name for one in done.columns], shown)
     report = done.report
-    where = f" in {out}" if out is not None else ""
-    console().print(
-        f"{report['row_count']:,} rows{where}, {report['state']}: {report['asked']:,} asked, "
-        f"{report['answered_before']:,} answered before, {report['failed']:,} failed, "
-        f"{report['unmatched']:,} unmatched; {report['prompt_tokens']:,} prompt tokens "
-        f"({report['cached_tokens']:,} cached), {report['seconds']:.1f} s",
-        style="dim",
-    )
+    if out is None and (done.row_count or not done.reason):
+        shown = [[shown_value(value) for value in row] for row in done.rows]
+        show_table([one.name for one in done.columns], shown)
+    tokens = [report[f"{name}_tokens"] for name in ("prompt", "completion", "cached")]
+    cost = Price.parse(price).cost(*tokens) if price is not None else None
+    line = summary_of(report, f" in {out}" if out is not None else "", cost)
+    console().print(line, style="dim")
