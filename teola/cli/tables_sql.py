@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -247,8 +248,12 @@ def _errors(errors: list[dict[str, Any]]) -> list[str]:
 
 
 def _say(lines: Iterable[str]) -> None:
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     for line in lines:
-        print(visible(f"teola: {line}"), file=sys.stderr)
+        told = visible(f"teola: {line}")
+        if width is not None:
+            told = textwrap.fill(told, width, subsequent_indent="  ", break_on_hyphens=False)
+        print(told, file=sys.stderr)
 
 
 def _query(query: str | None, file: Path | None) -> str:
@@ -297,7 +302,7 @@ def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any
         return done
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
@@ -308,7 +313,7 @@ def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any
 
         def progress(stage: CallStage, total: int, ended: int, failed: int) -> None:
             if id(stage) not in tasks:
-                tasks[id(stage)] = bar.add_task(stage.instruction[:40], total=total, told="")
+                tasks[id(stage)] = bar.add_task(stage.instruction[:22], total=total, told="")
             hits = stage.cached_tokens / stage.prompt_tokens if stage.prompt_tokens else 0.0
             bar.update(
                 tasks[id(stage)], completed=ended, told=f"{hits:.0%} cached, {failed} errors"
