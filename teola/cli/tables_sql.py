@@ -16,6 +16,8 @@ from teola.cli import options as o
 from teola.cli.visible import visible
 
 if TYPE_CHECKING:
+    from teola.cli.given import Engines
+    from teola.runtime.runtime import Runtime
     from teola.tables.done import Done
     from teola.tables.table_estimates import QueryEstimate
     from teola.tables.table_query import TableQuery
@@ -143,6 +145,17 @@ def sql(
             "of one model: give the option once for each.",
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel=o.ENGINES,
+            help="A configuration file: its engines are asked, with their models and keys "
+            "(`teola config init` writes one). Options here change what it says.",
+        ),
+    ] = None,
     embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
@@ -174,22 +187,28 @@ def sql(
         "passes": passes,
     }
     named = _tables(table or [])
-    # Where collections are is said as `teola index` says it; RETRIEVE searches there.
-    places = (embedding, dimensions, dsn, data_dir)
     asked: dict[str, Any] = {"llm": llm[0] if llm and len(llm) == 1 else llm}
     made = tables.sql(text, named, **given)
-    estimate = made.explain(**asked) if explain or analyze else None
-    if estimate is not None and not analyze:
-        _explain(estimate, as_json)
-        return 0
     with ExitStack() as stack:
-        if any(one is not None for one in places):
+        # Where collections are is said as `teola index` says it; RETRIEVE searches there.
+        if config or any(one is not None for one in (embedding, dimensions, dsn, data_dir)):
             from teola.cli.given import Engines
 
             engines = Engines(llm, dsn, data_dir, embedding=embedding, dimensions=dimensions)
-            asked = {"runtime": stack.enter_context(engines.runtime())}
+            asked = {"runtime": stack.enter_context(_runtime(engines, config))}
+        estimate = made.explain(**asked) if explain or analyze else None
+        if estimate is not None and not analyze:
+            _explain(estimate, as_json)
+            return 0
         done = _run(made, out, as_json, asked)
     return _ended(done, out, estimate, price, keeps=answers != "off", as_json=as_json)
+
+
+def _runtime(engines: Engines, config: Path | None) -> Runtime:
+    """The engines of a configuration, or the usual ones, with the options put over them."""
+    from teola.config import read
+
+    return engines.runtime() if config is None else engines.configured(read(config), [])
 
 
 def _explain(estimate: QueryEstimate, as_json: bool) -> None:

@@ -91,7 +91,7 @@ def _assigned(error: str) -> str:
     name = column[1].lower() if column is not None else ""
     if name not in (*OPTIONS, *GROUP_OPTIONS):
         return ""
-    return f" If {name} is meant as an option, write {name} := ..."
+    return f". If {name} is meant as an option, write {name} := ..."
 
 
 def _named(tree: exp.Expr) -> exp.Expr:
