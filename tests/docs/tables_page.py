@@ -31,7 +31,7 @@ TERMINAL: Final = {"TTY_COMPATIBLE": "1", "COLUMNS": str(WIDTH), "NO_COLOR": "1"
 """What makes the CLI write as it does to a terminal of 80 columns."""
 _CODES: Final = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 _VARIES: Final = (
-    (r"\d[\d,]*\.\d s\b", "# s"),
+    (r"\d[\d,]*\.\d\s+s\b", "# s"),
     (r"about [\d,]+ s\b", "about # s"),
     (r"\d{4}-\d\d-\d\d", "DATE"),
     (r"\b[0-9a-f]{8}\b", "OPERATOR"),
