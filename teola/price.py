@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import Final, Self
 
 from teola.errors import InputError
@@ -59,6 +59,13 @@ class Price:
         cached = self.prompt if self.cached is None else self.cached
         whole = (prompt_tokens - cached_tokens) * self.prompt + generated_tokens * self.answer
         return (whole + cached_tokens * cached) / MILLION
+
+
+def shown_cost(cost: float) -> str:
+    """A sum for people: with two digits behind the point, and three that say something."""
+    if cost <= 0:
+        return "0"
+    return f"{cost:,.{max(2, 2 - floor(log10(cost)))}f}"
 
 
 FREE: Final = Price()

@@ -21,6 +21,9 @@ DELETE_EXAMPLES = o.examples(
     "teola answers delete 3f2a9c1b", "teola answers delete --before 2026-01-01"
 )
 
+SHOWN, DAY, MINUTE, MODEL = 8, 10, 16, 20
+"""Characters that tables for people have of digests, of times, and of a model's name."""
+
 AnswersFile = Annotated[
     str | None,
     typer.Option(
@@ -36,7 +39,7 @@ AnswersFile = Annotated[
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug = False) -> int:
     """List the calls whose answers are kept."""
-    from teola.cli.showing import console, print_json, show_table
+    from teola.cli.showing import console, cut_cell, print_json, show_table
     from teola.tables.kept import kept_operators
 
     operators = kept_operators(answers)
@@ -45,8 +48,19 @@ def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug =
     elif not operators:
         console().print("no answers are kept", style="dim")
     else:
-        names = ("operator", "model", "instruction", "answers", "errors", "bytes", "first", "last")
-        show_table(names, [[str(row[name]) for name in names] for row in operators])
+        shown = [
+            (
+                row["operator"][:SHOWN],
+                f"{row['answers']:,}",
+                f"{row['errors']:,}",
+                row["last"][:DAY],
+                cut_cell(str(row["model"]), MODEL),
+                row["instruction"],
+            )
+            for row in operators
+        ]
+        names = ("operator", "answers", "errors", "last", "model", "instruction")
+        show_table(names, shown, whole_lines=True)
     return 0
 
 
@@ -59,18 +73,23 @@ def show(
     debug: o.Debug = False,
 ) -> int:
     """Show answers of one call. OPERATOR: its digest, or the beginning of it."""
-    from teola.cli.showing import print_json, show_table
+    from teola.cli.showing import print_json, show_table, shown_value
     from teola.tables.kept import kept_answers
 
     rows = kept_answers(answers, operator, limit)
     if as_json:
         print_json(rows)
     else:
-        names = ("key", "value", "error", "prompt_tokens", "completion_tokens", "at")
-        show_table(
-            names,
-            [["" if row[name] is None else str(row[name]) for name in names] for row in rows],
-        )
+        shown = [
+            (
+                row["key"][:SHOWN],
+                row["at"][:MINUTE],
+                f"{row['prompt_tokens']:,} + {row['completion_tokens']:,}",
+                f"error: {row['error']}" if row["error"] else shown_value(row["value"]),
+            )
+            for row in rows
+        ]
+        show_table(("key", "at", "tokens", "answer"), shown)
     return 0
 
 

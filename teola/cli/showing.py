@@ -163,13 +163,19 @@ def show_table(
     if whole_lines and out.is_terminal:
         others = zip(*(row[:-1] for row in (heads, *listed)), strict=True)
         room = out.width - sum(max(map(cell_len, column)) + 2 for column in others)
-        listed = [(*row[:-1], _cut(row[-1], max(room, LEAST_ROOM))) for row in listed]
+        listed = [(*row[:-1], cut_cell(row[-1], max(room, LEAST_ROOM))) for row in listed]
     for row in listed:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)
 
 
-def _cut(cell: str, room: int) -> str:
+def shown_value(value: Any) -> str:
+    """A value of a database: a NULL is no empty text."""
+    return "NULL" if value is None else str(value)
+
+
+def cut_cell(cell: str, room: int) -> str:
+    """A text in so many columns of a terminal."""
     if cell_len(cell) <= room:
         return cell
     return f"{set_cell_size(cell, room - 1)}\u2026"

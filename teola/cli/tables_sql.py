@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -10,13 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from teola.cli import options as o
+from teola.cli.visible import visible
 
 if TYPE_CHECKING:
+    from teola.cli.given import Engines
+    from teola.runtime.runtime import Runtime
     from teola.tables.done import Done
     from teola.tables.table_estimates import QueryEstimate
     from teola.tables.table_query import TableQuery
 
 TABLES: Final = "The tables"
+ERRORS: Final = 3
+"""Of rows, that are told."""
+EXAMPLE: Final = 100
+"""Characters of a row with an error."""
 EXAMPLES = o.examples(
     "teola sql \"SELECT id, LLM('Tone?', text, choices := ['good', 'bad']) AS tone FROM r\" "
     "--table r=reviews.csv --llm http://localhost:8000/v1",
@@ -43,7 +53,12 @@ def sql(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="QUERY.sql", show_default=False, help="Read the query from a file."),
+        typer.Option(
+            metavar="QUERY.sql",
+            show_default=False,
+            rich_help_panel=TABLES,
+            help="Read the query from a file.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -111,8 +126,37 @@ def sql(
     most_cost: o.MostCost = None,
     price: o.PriceOption = None,
     deadline: o.DeadlineOrNone = None,
-    passes: o.PassesOption = None,
-    llm: o.Llm = None,
+    passes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|none|A,B",
+            show_default=False,
+            rich_help_panel=o.OPTIMISER,
+            help="Which rewrites may be made; by default all of them.",
+        ),
+    ] = None,
+    llm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL|PATH",
+            show_default=False,
+            rich_help_panel=o.ENGINES,
+            help="Who is asked: an OpenAI-compatible server, such as http://localhost:8000/v1, or "
+            "the folder of a Hugging Face model, which then runs in this process. Several servers "
+            "of one model: give the option once for each.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            show_default=False,
+            rich_help_panel=o.ENGINES,
+            help="A configuration file: its engines are asked, with their models and keys "
+            "(`teola config init` writes one). Options here change what it says.",
+        ),
+    ] = None,
     embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
     dsn: o.Dsn = None,
@@ -124,8 +168,9 @@ def sql(
 ) -> int:
     """Run a SQL query over tables, in which LLM('instruction', column, ...) asks a language model.
 
-    Each distinct prompt is asked once, and its answer is kept: the same query again, or one that
-    was killed, asks for what is new. See docs/sql-reference.md.
+    Each distinct prompt is asked once, and its answer is kept.
+
+    The same query again, or one that was killed, asks for what is new. See docs/tables.md.
     """
     from teola.extras import needs
 
@@ -145,42 +190,46 @@ def sql(
         "passes": passes,
     }
     named = _tables(table or [])
-    # Where collections are is said as `teola index` says it; RETRIEVE searches there.
-    places = (embedding, dimensions, dsn, data_dir)
     asked: dict[str, Any] = {"llm": llm[0] if llm and len(llm) == 1 else llm}
     made = tables.sql(text, named, **given)
     if ray is not None:
         asked |= {"on": "ray", "ray": None if ray == "local" else ray, "workers": workers}
-    estimate = made.explain(**asked) if explain or analyze else None
-    if estimate is not None and not analyze:
-        _explain(estimate, as_json)
-        return 0
     with ExitStack() as stack:
-        if any(one is not None for one in places):
+        # Where collections are is said as `teola index` says it; RETRIEVE searches there.
+        if config or any(one is not None for one in (embedding, dimensions, dsn, data_dir)):
             from teola.cli.given import Engines
 
             engines = Engines(llm, dsn, data_dir, embedding=embedding, dimensions=dimensions)
             del asked["llm"]
-            asked["runtime"] = stack.enter_context(engines.runtime())
+            asked["runtime"] = stack.enter_context(_runtime(engines, config))
         done = _run(made, out, as_json, asked)
-    return _ended(done, out, answers, estimate, as_json=as_json)
+    return _ended(done, out, estimate, price, keeps=answers != "off", as_json=as_json)
+
+
+def _runtime(engines: Engines, config: Path | None) -> Runtime:
+    """The engines of a configuration, or the usual ones, with the options put over them."""
+    from teola.config import read
+
+    return engines.runtime() if config is None else engines.configured(read(config), [])
 
 
 def _explain(estimate: QueryEstimate, as_json: bool) -> None:
-    from teola.cli.showing import print_json
+    from teola.cli.showing import console, print_json
 
     if as_json:
         print_json(estimate.to_json())
-    else:
-        print(estimate)
+        return
+    out = console()
+    out.print(estimate.text(out.width if out.is_terminal else None), soft_wrap=True)
 
 
 def _ended(
     done: Done,
     out: Path | None,
-    answers: str | None,
     estimate: QueryEstimate | None,
+    price: str | None,
     *,
+    keeps: bool,
     as_json: bool,
 ) -> int:
     """Show what came of a query. The exit code."""
@@ -191,17 +240,41 @@ def _ended(
         print_json({**_json(done, out), **more})
     else:
         if estimate is not None:
-            print(estimate)
-        _show(done, out)
-    for one in done.notes:
-        print(f"teola: {one}", file=sys.stderr)
-    if done.reason:
-        print(f"teola: {done.state}: {done.reason}", file=sys.stderr)
-    if done.state in ("ok", "partial") and not (done.state == "partial" and done.reason):
+            _explain(estimate, as_json)
+        _show(done, out, price)
+    if done.report["asked"] or done.report["answered_before"]:
+        _say(done.notes)
+    if not as_json:
+        _say(_errors(done.report["errors"]))
+    whole = done.state == "ok" or (done.state == "partial" and not done.reason)
+    if whole:
         return 0
-    if answers != "off":
-        print("teola: answers are kept; the same command goes on from there", file=sys.stderr)
+    _say([f"{done.state}: {done.reason}"])
+    report = done.report
+    if keeps and report["asked"] + report["answered_before"] > report["failed"]:
+        _say(["answers are kept; the same command goes on from there"])
     return 1
+
+
+def _errors(errors: list[dict[str, Any]]) -> list[str]:
+    """What is said of rows with errors."""
+    told = []
+    for one in errors[:ERRORS]:
+        rows = "1 row has" if one["rows"] == 1 else f"{one['rows']:,} rows have"
+        such = textwrap.shorten(one["example"], EXAMPLE, placeholder=" ...")
+        told.append(f"{rows} an error: {one['error']}" + (f" (such as {such})" if such else ""))
+    if len(errors) > ERRORS:
+        told.append(f"and {len(errors) - ERRORS:,} other errors: --json lists them")
+    return told
+
+
+def _say(lines: Iterable[str]) -> None:
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    for line in lines:
+        told = visible(f"teola: {line}")
+        if width is not None:
+            told = textwrap.fill(told, width, subsequent_indent="  ", break_on_hyphens=False)
+        print(told, file=sys.stderr)
 
 
 def _query(query: str | None, file: Path | None) -> str:
@@ -250,7 +323,7 @@ def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any
         return done
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
@@ -261,7 +334,7 @@ def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any
 
         def progress(stage: CallStage, total: int, ended: int, failed: int) -> None:
             if id(stage) not in tasks:
-                tasks[id(stage)] = bar.add_task(stage.instruction[:40], total=total, told="")
+                tasks[id(stage)] = bar.add_task(stage.instruction[:22], total=total, told="")
             hits = stage.cached_tokens / stage.prompt_tokens if stage.prompt_tokens else 0.0
             bar.update(
                 tasks[id(stage)], completed=ended, told=f"{hits:.0%} cached, {failed} errors"
@@ -275,18 +348,16 @@ def _json(done: Done, out: Path | None) -> dict[str, Any]:
     return dict(done.report) if out is not None else done.to_json()
 
 
-def _show(done: Done, out: Path | None) -> None:
-    from teola.cli.showing import console, show_table
+def _show(done: Done, out: Path | None, price: str | None) -> None:
+    from teola.cli.showing import console, show_table, shown_value
+    from teola.price import Price
+    from teola.tables.report import summary_of
 
-    if out is None:
-        shown = [["" if value is None else str(value) for value in row] for row in done.rows]
-        show_table([one.name for one in done.columns], shown)
     report = done.report
-    where = f" in {out}" if out is not None else ""
-    console().print(
-        f"{report['row_count']:,} rows{where}, {report['state']}: {report['asked']:,} asked, "
-        f"{report['answered_before']:,} answered before, {report['failed']:,} failed, "
-        f"{report['unmatched']:,} unmatched; {report['prompt_tokens']:,} prompt tokens "
-        f"({report['cached_tokens']:,} cached), {report['seconds']:.1f} s",
-        style="dim",
-    )
+    if out is None and (done.row_count or not done.reason):
+        shown = [[shown_value(value) for value in row] for row in done.rows]
+        show_table([one.name for one in done.columns], shown)
+    tokens = [report[f"{name}_tokens"] for name in ("prompt", "completion", "cached")]
+    cost = Price.parse(price).cost(*tokens) if price is not None else None
+    line = summary_of(report, f" in {out}" if out is not None else "", cost)
+    console().print(line, style="dim")

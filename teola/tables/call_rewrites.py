@@ -26,7 +26,7 @@ _ASKED: Final[tuple[tuple[str, Callable[[AskCall], bool], str], ...]] = (
     (
         "warm",
         lambda ask: bool(ask.fields),
-        "one row goes first, so that the others find the instruction computed",
+        "of 64 rows or more one goes first, so that the others find the instruction computed",
     ),
     (
         "columns",

@@ -12,7 +12,8 @@ class CallStage:
     rows: that need an answer. distinct: their questions. answered_before: those whose answer was
     kept when the query began. asked: prompts that were sent, further tries apart. truncated: of
     the distinct ones, those that were cut to the model's window. order: of the fields. reason: why
-    that one. errors: by their text, how many rows and one of them.
+    that one. errors: by their text, how many rows and one of them. wanted: what answers were looked
+    through for. stray: the first answer without it.
     """
 
     operator: str
@@ -31,11 +32,21 @@ class CallStage:
     order: list[str] = field(default_factory=list)
     reason: str = ""
     errors: dict[str, tuple[int, str]] = field(default_factory=dict)
+    wanted: str = ""
+    stray: str = ""
 
     def add_error(self, error: str, rows: int, example: str) -> None:
         """So many more rows have this error."""
         known, first = self.errors.get(error, (0, example))
         self.errors[error] = known + rows, first
+
+    def note(self) -> str:
+        """What is to be said of answers that are no value; "" of none."""
+        if not self.unmatched:
+            return ""
+        answers = "1 answer has" if self.unmatched == 1 else f"{self.unmatched:,} answers have"
+        such = f", such as {self.stray!r}" if self.stray else ""
+        return f"{answers} no {self.wanted}, so their value is NULL{such}"
 
     def recount(self) -> None:
         """Its answers are looked at anew."""

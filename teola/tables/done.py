@@ -128,4 +128,4 @@ class Done:
         rows = []
         if self._sql is not None:
             rows = self._cursor().execute(self._sql).fetchmany(SHOWN)
-        return table_html([one.name for one in self.columns], rows, self.row_count, self.report)
+        return table_html([one.name for one in self.columns], rows, self.report)

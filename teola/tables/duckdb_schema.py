@@ -28,6 +28,7 @@ from teola.tables.retrieval_call import CONTEXTS
 if TYPE_CHECKING:
     import duckdb
 TYPE: Final = re.compile(r"""[A-Za-z_][A-Za-z0-9_ ,()\[\]"]*""")
+_KIND: Final = re.compile(r"^(Binder|Catalog|Parser) Error: ")
 NOT_CALLED: Final = frozenset({"grouping", "grouping_id"})
 
 
@@ -177,8 +178,10 @@ def said(error: Exception) -> str:
     """What DuckDB says of a wrong query, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
-    text = " ".join(kept) or type(error).__name__
+    text = _KIND.sub("", " ".join(kept)) or type(error).__name__
     if "No function matches" in text and "VARCHAR" in text:
+        # Candidates are a long list, and none of them is what helps.
+        text = text.partition(" You might need")[0]
         text += " (an LLM's answer is a text: give it a type, as in LLM(..., type := 'INTEGER'))"
     text = text.replace("any_value(CAST(teola_null_of", "LLM_AGG((teola_null_of")
     return text.replace("teola_null_of", "LLM")

@@ -28,6 +28,15 @@ def extractor(call: LlmCall) -> Extract:
     return str.strip
 
 
+def wanted_of(call: LlmCall) -> str:
+    """What the answers of a call are looked through for, in words."""
+    if call.choices is not None:
+        return "choice of " + ", ".join(map(shown, call.choices))
+    if call.pattern is not None:
+        return f"match of {call.pattern}"
+    return "JSON of the schema" if call.schema is not None else f"value of type {call.type}"
+
+
 def first_match(text: str, patterns: list[str]) -> tuple[int, str] | None:
     """Which pattern matches first, and what it matched. patterns: regular expressions."""
     best: tuple[int, int, int, str] | None = None

@@ -193,11 +193,14 @@ def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
     grouped = str(node.this).upper() in ("LLM_AGG", "LLM_AGG_ERROR")
     valid = GROUP_OPTIONS if grouped else OPTIONS
     if not given or not (isinstance(given[0], exp.Literal) and given[0].is_string):
+        name = given and isinstance(given[0], exp.Column) and given[0].this.args.get("quoted")
         raise refused(
             f"{node.this} needs its instruction first, as a text that stands there",
             node,
             sql,
-            "LLM('instruction', column, ...); what differs by row is a field",
+            'a text stands in single quotes, and "..." is a column'
+            if name
+            else "LLM('instruction', column, ...); what differs by row is a field",
         )
     options: dict[str, Any] = {}
     fields: list[exp.Expr] = []

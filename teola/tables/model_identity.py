@@ -112,10 +112,11 @@ def _member(factory: Any, options: Mapping[str, Any]) -> ModelIdentity:
     if isinstance(folder, str) and (Path(folder) / "config.json").is_file():
         return ModelIdentity(f"{Path(folder).name}:{_digest(Path(folder))}")
     if url := options.get("url"):
-        where = f"{folder or 'model'} at {presentable(str(url))}"
+        shown = presentable(str(url))
+        who = f"{folder or 'the model'} at {shown}"
         return ModelIdentity(
-            where,
-            f"answers of {where} are kept by its name and URL: if another model is served there "
+            f"{folder or 'model'} at {shown}",
+            f"answers of {who} are kept by its name and URL: if another model is served there "
             "later, delete them first (teola answers delete)",
         )
     kind = factory if isinstance(factory, str) else _called(factory)

@@ -124,6 +124,7 @@ def run_plan(
         state = stopped.state
     elif any(stage.failed for stage in stages):
         state = "partial"
+    notes += [note for stage in stages if (note := stage.note())]
     report = report_of(
         columns, stages, row_count=count, state=state, seconds=time.monotonic() - spent.began
     )

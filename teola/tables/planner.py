@@ -6,14 +6,16 @@ same plan.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
 from teola.errors import InputError, UnknownName
 from teola.tables.cutter import Cutter
 from teola.tables.duckdb_schema import Catalogue, written
+from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS
 from teola.tables.marks import WRITTEN, Calls, calls_in, has_call, is_retrieval, mark
 from teola.tables.places import place
 from teola.tables.plan_builder import PASSES
@@ -22,6 +24,9 @@ from teola.tables.query_text import read_query
 
 if TYPE_CHECKING:
     import duckdb
+
+
+_MISSING: Final = re.compile(r'column "(\w+)" not found')
 
 
 def chosen_passes(passes: Iterable[str] | str | None) -> frozenset[str]:
@@ -71,10 +76,22 @@ def plan_tree(
             catalogue.check_type(calls.of(node).type)
         except InputError as error:
             raise InputError(f"{error}{place(node, calls.sql)}") from None
-    columns = catalogue.describe(marked)
+    try:
+        columns = catalogue.describe(marked)
+    except InputError as error:
+        raise InputError(f"{error}{_assigned(str(error))}") from None
     if not has_call(marked):
         return TablePlan((), written(tree), columns)
     return Cutter(catalogue, calls, passes).plan(marked, columns)
+
+
+def _assigned(error: str) -> str:
+    """What to add where DuckDB takes an option for a column: it was written with `=`."""
+    column = _MISSING.search(error)
+    name = column[1].lower() if column is not None else ""
+    if name not in (*OPTIONS, *GROUP_OPTIONS):
+        return ""
+    return f". If {name} is meant as an option, write {name} := ..."
 
 
 def _named(tree: exp.Expr) -> exp.Expr:

@@ -79,6 +79,13 @@ def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql
             GIVE,
         )
     full = ".".join(part.name for part in table.parts)
+    if not tables:
+        raise refused(
+            f"table {full!r} was not given",
+            table,
+            sql,
+            "give it (--table NAME=FILE, or tables={'name': ...})",
+        )
     raise UnknownName("table", full, tables, place(table, sql).removeprefix(" at ") or "the query")
 
 

@@ -38,6 +38,9 @@ READ: Final = 2048
 AWAITED_S: Final = 0.2
 """How often answers of other runs are looked for."""
 
+STRAY: Final = 80
+"""Characters of an answer without a value that are shown."""
+
 AskProgress = Callable[[CallStage, int, int, int], None]
 """Is told a stage as it goes on: rows to ask, those that ended, and the failed ones."""
 
@@ -245,6 +248,8 @@ class QuestionRun:
     def _stored(self, answer: RowAnswer) -> StoredAnswer:
         id, text, error, prompt, cached, generated = answer
         value = storable(self.extract(text)) if text is not None else None
+        if text is not None and value is None and not self.stage.stray:
+            self.stage.stray = text[:STRAY]
         return StoredAnswer(self.keys[id], value, storable(error), prompt, cached, generated)
 
     def _count(self, batch: Sequence[RowAnswer], rows: Sequence[StoredAnswer]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from teola.price import shown_cost
 from teola.tables.call_stage import CallStage
 from teola.tables.plan_steps import Column
 
@@ -73,3 +74,22 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(one) for one in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def summary_of(report: Mapping[str, Any], where: str = "", cost: float | None = None) -> str:
+    """A line on what a query took. where: what stands behind the number of its rows."""
+    told = [f"{report['asked']:,} asked"]
+    for name in ("answered_before", "failed", "unmatched", "truncated"):
+        if report[name]:
+            told.append(f"{report[name]:,} {name.replace('_', ' ')}")
+    took = []
+    if report["prompt_tokens"]:
+        took.append(
+            f"{report['prompt_tokens']:,} prompt tokens ({report['cached_tokens']:,} cached)"
+        )
+        took.append(f"{report['completion_tokens']:,} of answers")
+    if cost is not None:
+        took.append(f"cost {shown_cost(cost)}")
+    took.append(f"{report['seconds']:,.1f} s")
+    rows = f"{report['row_count']:,} {'row' if report['row_count'] == 1 else 'rows'}"
+    return f"{rows}{where}, {report['state']}: {', '.join(told)}; {', '.join(took)}"

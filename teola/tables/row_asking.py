@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
 from teola.tables.call_stage import CallStage
+from teola.tables.extract import wanted_of
 from teola.tables.folding import folded
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
 from teola.tables.plan_steps import ROW, AskCall, Retrieve
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
-from teola.tables.question_run import AskProgress, AskRows, QuestionRun
+from teola.tables.question_run import STRAY, AskProgress, AskRows, QuestionRun
 from teola.tables.result_stream import ResultStream
 from teola.tables.retrieval import Retriever, share_contexts
 from teola.tables.run_limits import LEAST_ERRORS, Spent
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 LEAST_WARMED: Final = 64
 """Rows from which on the first one is asked alone, before the others."""
+ONLY_ORDER: Final = "there is one order only"
 SHORT: Final = 512
 """Bytes of values that are in every model's window, and a field's name and what is around it."""
 UNKNOWN: Final = "WHERE key NOT IN (SELECT key FROM teola_known)"
@@ -115,7 +117,12 @@ class CallAsker:
         began = time.monotonic()
         operator = self.operator(ask.call)
         known = self._stages.get(ask)
-        stage = known or CallStage(operator.digest, ask.call.prompt, order=list(ask.call.names))
+        stage = known or CallStage(
+            operator.digest,
+            ask.call.prompt,
+            order=list(ask.call.names),
+            wanted=wanted_of(ask.call),
+        )
         self._stages[ask] = stage
         try:
             self._key(ask, operator)
@@ -340,7 +347,7 @@ class CallAsker:
         of their own."""
         written = tuple(range(len(call.names)))
         if len(written) < 2:
-            why = "rows in their group's order" if call.listed else "there is one order only"
+            why = "rows in their group's order" if call.listed else ONLY_ORDER
             return ColumnOrder(written, 0.0, why)
         if call.fixed_order:
             return ColumnOrder(written, 0.0, "fixed_order")
@@ -380,10 +387,12 @@ class CallAsker:
         value = typed("a.value", ask.call)
         (row,) = self.con.execute(
             f"SELECT count(*) FILTER (WHERE a.error IS NULL AND {value} IS NULL), "
-            "count(*) FILTER (WHERE a.error IS NOT NULL) FROM teola_known a"
+            "count(*) FILTER (WHERE a.error IS NOT NULL), "
+            f"min(a.value) FILTER (WHERE a.error IS NULL AND {value} IS NULL) FROM teola_known a"
         ).fetchall()
         stage.unmatched += int(row[0])
         stage.failed += int(row[1])
+        stage.stray = stage.stray or str(row[2] or "")[:STRAY]
         for error, rows, example in self.con.execute(
             "SELECT a.error, sum(i.n), min(a.key) FROM teola_known a JOIN teola_inputs i "
             "USING (key) WHERE a.error IS NOT NULL GROUP BY a.error ORDER BY 2 DESC LIMIT 20"

@@ -8,10 +8,13 @@ four.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from textwrap import wrap
 from typing import Any, Final
 
+from teola.price import shown_cost
 from teola.tables.answer_table import AnswerTable
 from teola.tables.answers_file import AnswersInUse
 from teola.tables.answers_place import answers_place, opened_answers
@@ -23,7 +26,7 @@ from teola.tables.group_calls import TEXT
 from teola.tables.model_identity import config_of, identity_of, named_identity
 from teola.tables.plan_runs import RunOptions, digest_of
 from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
-from teola.tables.row_asking import CallAsker, asks_nothing
+from teola.tables.row_asking import ONLY_ORDER, CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.workspace import Workspace
@@ -52,6 +55,22 @@ class StageEstimate:
     cost: float | None
     order: tuple[str, ...] = ()
     reason: str = ""
+
+    def lines(self, number: int) -> Iterator[str]:
+        """For people: what is asked, what that takes, and in which order its fields stand."""
+        yield (
+            f"{number}. {self.instruction[:60]!r}: {self.rows:,} rows, {self.distinct:,} distinct, "
+            f"{self.to_ask:,} to ask"
+        )
+        takes = f"   {self.prompt_tokens:,} prompt tokens ({self.cached_tokens:,} cached), "
+        takes += f"at most {self.completion_tokens:,} of answers"
+        if self.seconds is not None:
+            takes += f", about {self.seconds:,.0f} s"
+        if self.cost is not None:
+            takes += f", cost {shown_cost(self.cost)}"
+        yield takes
+        if self.order and self.reason != ONLY_ORDER:
+            yield f"   fields: {', '.join(self.order)} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +110,32 @@ class QueryEstimate:
             },
         }
 
-    def __str__(self) -> str:
-        lines = []
-        for at, one in enumerate(self.stages, 1):
-            lines.append(
-                f"{at}. {one.instruction[:60]!r}: {one.rows:,} rows, {one.distinct:,} distinct, "
-                f"{one.to_ask:,} to ask"
-            )
-            more = f"   {one.prompt_tokens:,} prompt tokens ({one.cached_tokens:,} cached), "
-            more += f"at most {one.completion_tokens:,} of answers"
-            if one.seconds is not None:
-                more += f", about {one.seconds:,.0f} s"
-            if one.cost is not None:
-                more += f", cost {one.cost:,.4f}"
-            lines.append(more)
-            if one.order:
-                lines.append(f"   fields: {', '.join(one.order)} ({one.reason})")
+    def text(self, width: int | None = None) -> str:
+        """For people. width: columns that a line may have; None: any."""
+        lines = [line for at, one in enumerate(self.stages, 1) for line in one.lines(at)]
         for rewrite in self.plan.rewrites:
             lines.append(f"- {rewrite.rule}: {rewrite.what}: {rewrite.reason}")
         total = self.to_json()["total"]
-        cost = "" if total["cost"] is None else f", cost {total['cost']:,.4f}"
+        cost = "" if total["cost"] is None else f", cost {shown_cost(total['cost'])}"
         lines.append(
             f"total: {total['calls']:,} calls, {total['prompt_tokens']:,} prompt tokens "
             f"({total['cached_tokens']:,} cached){cost}"
         )
-        return "\n".join([*lines, *self.notes])
+        lines += self.notes
+        return "\n".join(lines if width is None else (_folded(one, width) for one in lines))
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _folded(line: str, width: int) -> str:
+    """A line in lines of a width; those after the first one stand under its text."""
+    bare = line.lstrip()
+    begins = len(line) - len(bare)
+    hanging = " " * (begins + (2 if bare.startswith("- ") else 0 if begins else 3))
+    return "\n".join(
+        wrap(line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+    )
 
 
 def _sum(values: list[float | None]) -> float | None:

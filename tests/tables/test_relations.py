@@ -130,7 +130,7 @@ def test_what_a_notebook_shows_is_escaped() -> None:
     shown = t.run()._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
-    assert "1 rows, ok" in shown
+    assert "1 row, ok" in shown
 
 
 def test_results_are_tables_again() -> None:

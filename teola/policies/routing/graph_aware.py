@@ -164,7 +164,11 @@ class GraphAware(RoutingPolicy):
         best = self._best(work, program, offers)
         if best < 0 or not may_hold:
             return best
-        if self.siblings and program is not None and self._follows(work, program, best, offers, now):
+        if (
+            self.siblings
+            and program is not None
+            and self._follows(work, program, best, offers, now)
+        ):
             self._following.setdefault(work.asker.program, {})[_key(work)] = work
             self._by = Because.SIBLINGS, ()
             return HELD
@@ -266,9 +270,7 @@ class GraphAware(RoutingPolicy):
         others = self.programs.claimed[i] - self.programs.claims(work.asker.program, i)
         return others + work.tokens + self._answer - self._room[i]
 
-    def _follows(
-        self, work: Work, program: Program, best: int, offers: Offers, now: float
-    ) -> bool:
+    def _follows(self, work: Work, program: Program, best: int, offers: Offers, now: float) -> bool:
         """Whether most of what a call finds nowhere is being computed for one of its program, and
         would be computed again where it goes. Where that one is, the call waits in line behind it:
         whoever came later would overtake it if it were held."""
