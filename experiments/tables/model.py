@@ -63,7 +63,7 @@ class SimulatedModel:
         assert not any(limits.values()), limits
         began, read = time.process_time(), self._reading_s
         sim, said = self._sim, list[RowAnswer]()
-        sim.ask_rows(self._rows(call, rows, said), at=sim.now)
+        sim.ask_rows(self._rows(call, rows, said), at=sim.now, warm=call.warm)
         sim.run()
         end = sim.rows_results[-1]
         assert end.state is State.OK, end

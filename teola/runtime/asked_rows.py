@@ -27,10 +27,12 @@ class Opens(Protocol):
     def opens(self) -> bool: ...
 
 
-def window_end(rows: Sequence[Opens]) -> int:
+def window_end(rows: Sequence[Opens], *, warming: bool = False) -> int:
     """How many of the rows that wait make the next window: it ends where one opens, if one does
-    near its end."""
+    near its end. warming: one row, see RowRun."""
     waiting = len(rows)
+    if warming:
+        return min(waiting, 1)
     if waiting <= WINDOW:
         return waiting
     for k in range(NEAR):

@@ -28,11 +28,14 @@ class RowsCall:
 
     instruction: the beginning of each prompt. engine: who is asked, by its name in the runtime.
     decode: how an answer is generated; `items`, `parser`, `item` and `field` mean nothing here.
+    warm: the first row goes alone, and the others once it has given its first token, so that they
+    find the instruction computed.
     """
 
     instruction: str
     engine: str = "llm"
     decode: DecodeParams = field(default_factory=DecodeParams)
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,13 +79,12 @@ class QuestionRun:
         self.allowed, self.progress, self.wrote = allowed, progress, wrote
         self.extract = extractor(call)
         self.keys: dict[int, str] = {}
-        self.warmed: set[str] = set()
         self.came: list[RowAnswer] = []
         self._lock, self._woken = threading.Lock(), threading.Event()
         self.over = self.failures = 0
 
-    def go(self, sql: str, most: int | None = None) -> None:
-        """Ask rows, the first `most`. Raises Stopped."""
+    def go(self, sql: str, *, warm: bool) -> None:
+        """Ask rows. warm: see RowsCall. Raises Stopped."""
         spent, cursor = self.spent, self.con.cursor()
         end: RowsEnd | None = None
         try:
@@ -93,8 +92,8 @@ class QuestionRun:
             if left_s == 0.0:
                 spent.check()
             handle = self.ask_rows(
-                RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call)),
-                self._rows(cursor, sql, most),
+                RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call), warm),
+                self._rows(cursor, sql),
                 self._hear,
                 deadline_s=left_s,
                 budget=spent.ledger,
@@ -137,18 +136,13 @@ class QuestionRun:
         if (why := self._failed()) is not None:  # the last answers may have been the ones too many
             raise why
 
-    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str, left: int | None) -> Iterator[Row]:
+    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Row]:
         before: int | None = None
         for batch in cursor.sql(sql).to_arrow_reader(READ):
             keys, texts, opens = (column.to_pylist() for column in batch.columns)
             for key, text, first in zip(keys, texts, opens, strict=True):
-                if key in self.warmed:
-                    continue
-                if left == 0 or not self.spent.admit():
+                if not self.spent.admit():
                     return
-                if left is not None:
-                    left -= 1
-                    self.warmed.add(key)
                 id = self.spent.next_id()
                 self.keys[id] = key
                 yield Row(id, text, first != before)

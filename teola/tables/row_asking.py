@@ -309,10 +309,8 @@ class CallAsker:
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
         sql = self._rows_sql(ask.call, order)
         try:
-            if "warm" in self.passes and todo >= LEAST_WARMED:
-                # The first batch would compute the instruction as often as it has rows.
-                run.go(f"{sql} LIMIT 1", most=1)
-            run.go(sql)
+            # Without it the first batch computes the instruction as often as it has rows.
+            run.go(sql, warm="warm" in self.passes and todo >= LEAST_WARMED)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")

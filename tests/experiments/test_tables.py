@@ -110,6 +110,14 @@ def test_choices_end_sooner_and_a_cache_saves_time() -> None:
     assert psm.order == ("movie_info", "review_content")
 
 
+def test_warming_the_instruction_does_not_wait_for_an_answer() -> None:
+    """A text has 256 tokens here, which are 12 s."""
+    once, ours = (measured("Q1", "products", name, 80, 256, 0) for name in SYSTEMS if name in
+                  ("psm_dedup_sql", "ours"))  # fmt: skip
+    assert ours.calls == once.calls >= 64
+    assert ours.seconds < once.seconds + 1
+
+
 @catches(
     "last-group",
     "the value with the least to share makes the first group",

@@ -96,7 +96,7 @@ class RowsTask:
         )
         most = windows(len(live.core.queues[call.engine].instances))
         wanted_by = deadline if self._priority == "interactive" else inf  # others do not hurry
-        run = RowRun(id, specs, asker, began=now, deadline=wanted_by, most=most)
+        run = RowRun(id, specs, asker, began=now, deadline=wanted_by, most=most, warm=call.warm)
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:

@@ -249,7 +249,8 @@ class SentRows:
         """Take windows, as far as they are wanted and there."""
         live = self._live
         while asked.wanted and asked.ended is None and not asked.sink.full():
-            rows = [] if asked.source.error is not None else asked.source.take()
+            failed, warming = asked.source.error is not None, asked.run.warming
+            rows = [] if failed else asked.source.take(warming=warming)
             if not rows:
                 if asked.source.ended:
                     asked.wanted = 0

@@ -205,17 +205,18 @@ class Sim(Driver[Query]):
         tenant: str = "default",
         program: str = "",
         interactive: bool = False,
+        warm: bool = False,
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
         """Let a run of rows begin at time `at`; how it ended is in `rows_results` then.
-        interactive: its rows go like calls, and leave no room to them."""
+        interactive: its rows go like calls, and leave no room to them. warm: see RowsCall."""
         id = id or f"r{self._count}"
         if engine not in self.core.queues:
             self._add_engine(engine, EngineKind.LLM)
         deadline = inf if deadline_s is None else at + deadline_s
         whose = app, tenant, program
-        self.at(at, self._ask_rows, id, engine, iter(rows), *whose, interactive, deadline)
+        self.at(at, self._ask_rows, id, engine, iter(rows), *whose, interactive, warm, deadline)
         if deadline_s is not None:
             self.at(deadline, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
@@ -231,12 +232,13 @@ class Sim(Driver[Query]):
         tenant: str,
         program: str,
         interactive: bool,
+        warm: bool,
         deadline: float,
     ) -> None:
         asker = Asker(tenant, app, program or id, self.now)
         specs = RowSpecs(engine, "rows", interactive=interactive, output=0)
         most = windows(len(self.core.queues[engine].instances))
-        run = RowRun(id, specs, asker, began=self.now, deadline=deadline, most=most)
+        run = RowRun(id, specs, asker, began=self.now, deadline=deadline, most=most, warm=warm)
         self.begin_rows(SimAsked(run, Trace(id, app, None, self.now), rows), self.now)
 
     def asked(self, run: str) -> SimAsked | None:

@@ -76,7 +76,7 @@ class SimAsked(AskedRows[SimRow]):
         """The next window; none is left if it is empty."""
         ahead = self._ahead
         ahead += islice(self._rows, AHEAD - len(ahead))
-        end = window_end(ahead)
+        end = window_end(ahead, warming=self.run.warming)
         self._ahead = ahead[end:]
         return ahead[:end]
 
