@@ -116,11 +116,11 @@ def _hit_shares(found: dict[tuple[tuple[str, str], str, int], Measured]) -> list
 
 
 def _overhead(name: str, data: str, one: Measured) -> Report:
-    whole = one.seconds + one.sql_s + one.plan_s
+    whole, embedding_s = one.seconds + one.sql_s + one.plan_s, one.embedding_s
     return {
         "query": name,
         "data": data,
         "sql_share": round(one.sql_s / whole, 5),
-        "embedding_share": None,
+        "embedding_share": None if embedding_s is None else round(embedding_s / whole, 5),
         "plan_share": round(one.plan_s / whole, 5),
     }

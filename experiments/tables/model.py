@@ -7,6 +7,7 @@ the instance is a StepServer with the times of `llama2-7b-l4`. Tokens are charac
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -26,6 +27,8 @@ from teola.schedule.events import State
 
 PROFILE: Final = "llama2-7b-l4"
 EVICTION: Final = "fifo"
+CONTEXTS: Final = "contexts: "
+"""How a line of retrieved contexts begins."""
 AROUND: Final = "Sure! Of these I would say {}."
 """What a model says that is not held to its choices."""
 
@@ -94,7 +97,7 @@ class SimulatedModel:
     def _rows(self, call: RowsCall, rows: Iterator[Row], said: list[RowAnswer]) -> Iterator[SimRow]:
         asked, choices = self._asked[call.instruction], call.decode.choices
         if self._grouped:
-            rows = iter(arranged(list(rows)))
+            rows = iter(arranged([replace(row, text=parted(row.text)) for row in rows]))
         head = Excerpt(number_of(call.instruction), 0, tokens_in(call.instruction))
         while True:
             began = time.process_time()
@@ -102,7 +105,7 @@ class SimulatedModel:
             self._reading_s += time.process_time() - began
             if row is None:
                 return
-            lines = row.text.split("\n")[1:]
+            lines = parted(row.text).split("\n")[1:]
             parts = [Excerpt(number_of(line), 0, tokens_in(line) + 1) for line in lines]
             prompt = Composite.made_of([head, *parts])
             answer = answer_of(asked, lines)
@@ -111,6 +114,17 @@ class SimulatedModel:
             text = answer if choices else AROUND.format(answer)
             said.append(RowAnswer(row.id, text, None, int(prompt), None, output))
             yield SimRow(prompt, output, row.opens)
+
+
+def parted(text: str) -> str:
+    """The fields of a row, a line each; of contexts each is one, as prompts may share some."""
+    if CONTEXTS not in text:
+        return text
+    lines = list[str]()
+    for line in text.split("\n"):
+        listed = line.startswith(CONTEXTS)
+        lines += map(str, json.loads(line.removeprefix(CONTEXTS))) if listed else [line]
+    return "\n".join(lines)
 
 
 def tokens_in(text: str) -> int:

@@ -111,6 +111,15 @@ def sql(
     price: o.PriceOption = None,
     deadline: o.DeadlineOrNone = None,
     passes: o.PassesOption = None,
+    batch_aware: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default=False,
+            help="The engine computes N prompts together and shares nothing among them: rows that "
+            "begin alike are dealt to different batches.",
+        ),
+    ] = None,
     llm: o.Llm = None,
     embedding: o.EmbeddingOption = None,
     dimensions: o.Dimensions = None,
@@ -140,6 +149,7 @@ def sql(
         "price": price,
         "deadline_s": deadline,
         "passes": passes,
+        "batch_aware": batch_aware,
     }
     named = _tables(table or [])
     # Where collections are is said as `teola index` says it; RETRIEVE searches there.

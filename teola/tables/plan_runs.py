@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import duckdb
 
 from teola.data_folder import named_folder, xdg_folder
-from teola.errors import reason_of
+from teola.errors import InputError, reason_of
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import FILE, AnswerTable
@@ -56,12 +56,21 @@ class RunOptions:
     tenant: str = ""
     priority: RowPriority = "rows"
     progress: AskProgress | None = None
+    batch_aware: int | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
     search: SearchTexts | None = None
     """In place of a runtime's."""
     spool: RowSpool | None = None
     """Where rows come while others are asked."""
+
+    def __post_init__(self) -> None:
+        places = self.batch_aware
+        if places is not None and (type(places) is not int or places < 2):
+            raise InputError(
+                f"batch_aware is the number of prompts that the engine computes together, at least "
+                f"2, not {places!r}"
+            )
 
 
 def answers_path(given: AnswersPlace) -> Path | None:
@@ -253,6 +262,7 @@ def _asking(
                 f"{query}:{answers.samples_of(query)}",
             )
             asker.retriever = retriever
+            asker.batch_aware = options.batch_aware or 0
             if windows is not None:
                 asker.window_of = windows.of
             yield asker

@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
+from teola.tables.batch_dealing import DEALT, dealt_sql
 from teola.tables.call_stage import CallStage
 from teola.tables.folding import folded
 from teola.tables.llm_call import TEXT, LlmCall
@@ -92,6 +93,8 @@ class CallAsker:
     """For plans with a RETRIEVE."""
     stream: ResultStream | None = None
     """Where rows go as they come."""
+    batch_aware: int = 0
+    """Places of the batches that rows are dealt to (0: they are not)."""
     _stages: dict[AskCall | Retrieve, CallStage] = field(default_factory=dict)
     _recounted: set[AskCall] = field(default_factory=set)
 
@@ -308,12 +311,16 @@ class CallAsker:
         order = self.order(ask.call, todo)
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
         sql = self._rows_sql(ask.call, order)
+        if self.batch_aware:
+            sql = dealt_sql(self.con, sql, self.batch_aware)
+            stage.reason += f"; dealt to batches of {self.batch_aware}"
         try:
             # Without it the first batch computes the instruction as often as it has rows.
             run.go(sql, warm="warm" in self.passes and todo >= LEAST_WARMED)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
-            self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
+            for table in (POSITIONS, DEALT):
+                self.con.execute(f"DROP TABLE IF EXISTS {table}")
 
     def share_contexts(self, call: LlmCall) -> None:
         """Order the contexts of what is asked by how many rows share them."""
