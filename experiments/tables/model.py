@@ -21,7 +21,7 @@ from teola.kv import Excerpt
 from teola.profile import Profile, load
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.runtime.sim import Sim
-from teola.runtime.sim.sim_rows import SimRow
+from teola.runtime.sim.sim_rows import SimRow, SimulatedRows
 from teola.runtime.values import Composite, number_of
 from teola.schedule.events import State
 
@@ -51,7 +51,7 @@ class SimulatedModel:
     """
 
     def __init__(
-        self, asked: Mapping[str, Asked], output: int, *, cache: bool, grouped: bool = False
+        self, asked: Mapping[str, Asked], output: int, *, cache: bool = True, grouped: bool = False
     ) -> None:
         self._asked, self._output, self._grouped = asked, output, grouped
         self._sim = Sim(profile_of(cache=cache), eviction=EVICTION)
@@ -65,10 +65,8 @@ class SimulatedModel:
         """All rows of a run, before it returns. limits: of the query; none is given here."""
         assert not any(limits.values()), limits
         began, read = time.process_time(), self._reading_s
-        sim, said = self._sim, list[RowAnswer]()
-        sim.ask_rows(self._rows(call, rows, said), at=sim.now, warm=call.warm)
-        sim.run()
-        end = sim.rows_results[-1]
+        said = list[RowAnswer]()
+        end = self.simulate(self._rows(call, rows, said), warm=call.warm)
         assert end.state is State.OK, end
         assert end.asked == len(said), f"{end.asked} rows of {len(said)} were answered"
         self.calls += end.asked
@@ -93,6 +91,12 @@ class SimulatedModel:
             )
         )
         return RowsHandle(done, lambda: None)
+
+    def simulate(self, rows: Iterator[SimRow], *, warm: bool) -> SimulatedRows:
+        """Ask rows, one run of them; how it ended. warm: see RowsCall."""
+        self._sim.ask_rows(rows, at=self._sim.now, warm=warm)
+        self._sim.run()
+        return self._sim.rows_results[-1]
 
     def _rows(self, call: RowsCall, rows: Iterator[Row], said: list[RowAnswer]) -> Iterator[SimRow]:
         asked, choices = self._asked[call.instruction], call.decode.choices

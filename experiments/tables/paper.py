@@ -54,5 +54,11 @@ COLUMN_ORDER: Final = {"movies": 1.8, "products": 1.4}
 FILTER_FIRST: Final = {"movies": (0.13, 6.7), "products": (0.14, 5.3)}
 """The least selectivity of the cheap condition, and how many times as fast it is first."""
 FILTER_NEAR: Final = 0.15
+LIVE: Final = {"Q1": 1.7, "Q2": 2.5, "Q3": 2.5, "Q4": 2.5}
+"""Ours against no cache on a real engine, or NEAR_BOUND of what bounds it."""
+NEAR_BOUND: Final = 1.10
+COUNTED_NEAR: Final = 0.02
+EXPLAINED_NEAR: Final = 0.10
+"""Of the tokens that were found: the engine's counters, and what `explain` expects."""
 SQL_SHARE: Final = 0.014
 EMBEDDING_SHARE: Final = 0.01
