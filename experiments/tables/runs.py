@@ -72,13 +72,12 @@ def run(query: Query, sql: str, system: System, rows: int, output: int, seed: in
     AssertionError where it does not end well."""
     known = {call.question: call for call in query.calls}
     model = SimulatedModel(known, output, cache=system.cache, grouped=system.grouped)
-    search = squad.Search(rows, seed) if query.retrieves else None
+    search = squad.Search(rows, seed, shared=system.by_score) if query.retrieves else None
     source = {"t": squad.table(rows, seed) if search else table(query.data, rows, seed)}
-    passes = passes_of(query, system)
-    asked = tables.sql(sql, source, answers=False, passes=passes)
+    asked = tables.sql(sql, source, answers=False, passes=system.passes)
     began = time.process_time()
     with Workspace(source) as workspace:
-        asked.plan(workspace, passes)
+        asked.plan(workspace, system.passes)
     planned = time.process_time()
     done = asked.run(ask_rows=model, search=search)
     plan_s = planned - began
@@ -99,15 +98,6 @@ def run(query: Query, sql: str, system: System, rows: int, output: int, seed: in
         embedding_s,
         model.completion_tokens,
     )
-
-
-def passes_of(query: Query, system: System) -> str | None:
-    """Passes of the planner under a system. Rows of a query that retrieves are ordered by contexts,
-    which is the paper's rule for them."""
-    passes = system.passes
-    if query.retrieves and passes is not None and "sort" in passes:
-        return f"{passes},columns,contexts"
-    return passes
 
 
 def text_of(query: Query, system: System, rows: int, seed: int) -> str:

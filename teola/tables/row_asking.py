@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from teola.tables.answer_table import AnswerTable, Operator
 from teola.tables.batch_dealing import DEALT, dealt_sql
 from teola.tables.call_stage import CallStage
+from teola.tables.context_order import share_contexts
 from teola.tables.folding import folded
 from teola.tables.llm_call import TEXT, LlmCall
 from teola.tables.orders import LONGEST_S, OF_RUN, ColumnOrder, Orders, rows_sql
@@ -27,7 +28,7 @@ from teola.tables.plan_steps import ROW, AskCall, Retrieve
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.question_run import AskProgress, AskRows, QuestionRun
 from teola.tables.result_stream import ResultStream
-from teola.tables.retrieval import Retriever, share_contexts
+from teola.tables.retrieval import Retriever
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.value_cutting import ModelWindow, cut_values
