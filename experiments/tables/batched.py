@@ -32,8 +32,8 @@ class BatchedModel(SimulatedModel):
         self.batches: list[list[int]] = []
         """Blocks that each prompt computed, by batch."""
 
-    def simulate(self, rows: Iterator[SimRow], *, warm: bool) -> SimulatedRows:
-        """Batch by batch. warm: not known to such an engine."""
+    def simulate(self, rows: Iterator[SimRow], *, warm: bool, shared: float) -> SimulatedRows:
+        """Batch by batch, whatever the scheduler would make of them."""
         asked = prompt = found = written = 0
         seconds = 0.0
         while batch := [*islice(rows, self._places)]:

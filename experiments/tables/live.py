@@ -2,22 +2,24 @@
 
 The planner, the scheduler and the server are those that serve; the model is random, so what it says
 is replaced by the script's answers, and all systems give the same rows. Hits are the server's own
-counters. Two servers run one after the other, one without a prefix cache; the cache is emptied
-between queries. It needs `make vllm`.
+counters, and seconds its engine's processor time. Two servers stand side by side, one without a
+prefix cache, and one query runs at a time; the cache is emptied between queries. It needs `make
+vllm`.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from math import ceil
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 from rich.progress import Progress
 
 from experiments.common.command import Report
@@ -29,8 +31,7 @@ from experiments.tables.queries import QUERIES, Asked, answer_of
 from experiments.tables.runs import SYSTEMS, System, text_of
 from teola import EngineConfig, tables
 from teola.profile import StepTime
-from teola.runtime.hosts.model_server import STEP_TOKENS, ModelServer, ServerOptions
-from teola.runtime.profiler import Profiler, Sizes
+from teola.runtime.hosts.model_server import ModelServer, ServerOptions
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
 from teola.runtime.runtime import Runtime
 from teola_engines.llm import VLLMServer
@@ -43,7 +44,6 @@ OUTPUT: Final = 16
 SHAPE: Final = {"hidden": 192, "layers": 4, "heads": 4, "vocabulary": 2048}
 BLOCK_TOKENS: Final = 32
 """Blocks of 16, as the paper has them, are refused by vLLM on a CPU: multiples of 32 are not."""
-SIZES: Final = Sizes(prompts=(64, 256, 512), sequences=(1, 4, 16), context=256, decoded=17)
 COUNTED: Final = ("vllm:prompt_tokens_total", "vllm:prefix_cache_hits_total")
 
 
@@ -97,6 +97,18 @@ class Server:
             if name in found:
                 found[name] += float(line.rpartition(" ")[2])
         return Counts(*(int(found[name]) for name in COUNTED))
+
+    def processor_s(self) -> float:
+        """Processor time of its engine, all processes but the one that serves HTTP. That is what it
+        takes on an idle machine, for it computes in one thread; the clock of a machine that others
+        use as well tells less."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                fields = path.read_text().rpartition(")")[2].split()
+                if int(fields[2]) == self._server.pid != int(path.parent.name):
+                    ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def forget(self) -> None:
         """Empty its cache."""
@@ -156,83 +168,103 @@ def small_model() -> Iterator[Path]:
 
 def measure(rows: int, seed: int, progress: Progress) -> tuple[list[Report], list[Report]]:
     """Rows of the report, and of each query what bounds it."""
-    found: dict[tuple[tuple[str, str], str], tuple[LiveModel, Counts]] = {}
+    found: dict[tuple[tuple[str, str], str], Measured] = {}
     task = progress.add_task("live", total=len(CELLS) * len(SYSTEMS))
-    step = StepTime()
-    with small_model() as folder:
-        for cache in (False, True):
-            with (
-                Server(folder, cache=cache) as server,
-                Runtime({"llm": server.engine()}) as runtime,
-            ):
-                runtime.start(runtime.ensure(["llm"])).result()
-                if cache:
-                    profiler = Profiler(runtime.host("llm"), repeats=2, sizes=SIZES)
-                    step = runtime.start(profiler.measure()).result().profile.step
-                for cell in CELLS:
-                    for name, system in SYSTEMS.items():
-                        if system.cache is cache:
-                            found[cell, name] = _asked(server, runtime, cell, system, rows, seed)
-                            progress.advance(task)
+    with (
+        small_model() as folder,
+        Server(folder, cache=False) as plain,
+        Server(folder, cache=True) as keeping,
+        Runtime({"llm": plain.engine()}) as without,
+        Runtime({"llm": keeping.engine()}) as caching,
+    ):
+        for runtime in (without, caching):
+            runtime.start(runtime.ensure(["llm"])).result()
+        for cell in CELLS:
+            for name, system in SYSTEMS.items():
+                asked = (keeping, caching) if system.cache else (plain, without)
+                found[cell, name] = _asked(*asked, cell, system, rows, seed)
+                progress.advance(task)
     progress.remove_task(task)
-    cells = [(cell, name) for cell in CELLS for name in SYSTEMS]
+    step = learned([one for (_, name), one in found.items() if name != "ours"])
     return (
-        [_row(*key, rows, *found[key]) for key in cells],
-        [_bound(cell, step, *found[cell, "ours"]) for cell in CELLS],
+        [_row(*key, rows, one) for key, one in found.items()],
+        [_bound(cell, step, found[cell, "ours"], found[cell, "no_cache"]) for cell in CELLS],
     )
+
+
+class Measured(NamedTuple):
+    """One query. seconds: of the engine's processor; wall_s: of the clock."""
+
+    calls: int
+    prompt: int
+    hits: int
+    written: int
+    seconds: float
+    wall_s: float
+
+    @property
+    def computed(self) -> int:
+        return self.prompt - self.hits
 
 
 def _asked(
     server: Server, runtime: Runtime, cell: tuple[str, str], system: System, rows: int, seed: int
-) -> tuple[LiveModel, Counts]:
+) -> Measured:
     query = QUERIES[cell]
     if system.cache:
         server.forget()
     known = {call.question: call for call in query.calls}
     model = LiveModel(runtime, known, grouped=system.grouped)
-    before = server.counts()
+    before, began_s = server.counts(), server.processor_s()
     source = {"t": table(query.data, rows, seed)}
     asked = tables.sql(text_of(query, system, rows, seed), source, passes=system.passes)
     done = asked.run(ask_rows=model, answers=False)
     assert done.state == "ok", done.reason
     done.close()
-    return model, server.counts().since(before)
+    counts, seconds = server.counts().since(before), server.processor_s() - began_s
+    written = model.completion_tokens
+    return Measured(model.calls, counts.prompt, counts.hits, written, seconds, model.seconds)
 
 
-def _row(cell: tuple[str, str], system: str, rows: int, model: LiveModel, counts: Counts) -> Report:
+def _row(cell: tuple[str, str], system: str, rows: int, one: Measured) -> Report:
     return {
         "where": "live",
         "query": cell[0],
         "data": cell[1],
         "system": system,
         "rows": rows,
-        "calls": model.calls,
-        "prompt_tokens": counts.prompt,
-        "hit_tokens": counts.hits,
-        "hit_share": round(counts.hits / counts.prompt, 4),
-        "seconds": round(model.seconds, 2),
+        "calls": one.calls,
+        "prompt_tokens": one.prompt,
+        "hit_tokens": one.hits,
+        "hit_share": round(one.hits / one.prompt, 4),
+        "seconds": round(one.seconds, 2),
     }
 
 
-def _bound(cell: tuple[str, str], step: StepTime, model: LiveModel, counts: Counts) -> Report:
-    computed, written = counts.prompt - counts.hits, model.completion_tokens
+def _bound(cell: tuple[str, str], step: StepTime, ours: Measured, none: Measured) -> Report:
     return {
         "query": cell[0],
         "data": cell[1],
-        "computed_tokens": computed,
-        "written_tokens": written,
-        "bound_s": round(least_s(step, computed, written, model.calls), 2),
-        "seconds": round(model.seconds, 2),
+        "computed_tokens": ours.computed,
+        "written_tokens": ours.written,
+        "bound_s": round(least_s(step, ours.computed, ours.written), 2),
+        "seconds": round(ours.seconds, 2),
+        "wall_s": round(ours.wall_s, 2),
+        "no_cache_wall_s": round(none.wall_s, 2),
     }
 
 
-def least_s(step: StepTime, computed: int, written: int, calls: int) -> float:
-    """What a server takes at least to compute so many tokens of prompts and to write so many, in
-    full steps. The first token of an answer comes with its prompt."""
-    steps = ceil(computed / STEP_TOKENS)
-    decoded = max(0, written - calls)
-    fixed = steps * (step.base_s + max(0.0, step.prefill_s))
-    return fixed + step.per_token_s * computed + step.per_sequence_s * decoded
+def learned(runs: Sequence[Measured]) -> StepTime:
+    """Seconds of a computed and of a written token, by least squares over runs."""
+    counts = np.array([[one.computed, one.written] for one in runs], dtype=float)
+    seconds = np.array([one.seconds for one in runs])
+    terms = np.linalg.lstsq(counts, seconds, rcond=None)[0]
+    return StepTime(per_token_s=max(0.0, terms[0]), per_sequence_s=max(0.0, terms[1]))
+
+
+def least_s(step: StepTime, computed: int, written: int) -> float:
+    """What an engine takes to compute so many tokens of prompts and to write so many."""
+    return float(step.per_token_s * computed + step.per_sequence_s * written)
 
 
 # --- what `explain` and the answers tell of hits --------------------------------------------

@@ -66,7 +66,7 @@ class SimulatedModel:
         assert not any(limits.values()), limits
         began, read = time.process_time(), self._reading_s
         said = list[RowAnswer]()
-        end = self.simulate(self._rows(call, rows, said), warm=call.warm)
+        end = self.simulate(self._rows(call, rows, said), warm=call.warm, shared=call.shared)
         assert end.state is State.OK, end
         assert end.asked == len(said), f"{end.asked} rows of {len(said)} were answered"
         self.calls += end.asked
@@ -92,9 +92,9 @@ class SimulatedModel:
         )
         return RowsHandle(done, lambda: None)
 
-    def simulate(self, rows: Iterator[SimRow], *, warm: bool) -> SimulatedRows:
-        """Ask rows, one run of them; how it ended. warm: see RowsCall."""
-        self._sim.ask_rows(rows, at=self._sim.now, warm=warm)
+    def simulate(self, rows: Iterator[SimRow], *, warm: bool, shared: float) -> SimulatedRows:
+        """Ask rows, one run of them; how it ended. warm, shared: see RowsCall."""
+        self._sim.ask_rows(rows, at=self._sim.now, warm=warm, shared=shared)
         self._sim.run()
         return self._sim.rows_results[-1]
 

@@ -83,16 +83,16 @@ class QuestionRun:
         self._lock, self._woken = threading.Lock(), threading.Event()
         self.over = self.failures = 0
 
-    def go(self, sql: str, *, warm: bool) -> None:
-        """Ask rows. warm: see RowsCall. Raises Stopped."""
-        spent, cursor = self.spent, self.con.cursor()
+    def go(self, sql: str, *, warm: bool, shared: float) -> None:
+        """Ask rows. warm, shared: see RowsCall. Raises Stopped."""
+        spent, call, cursor = self.spent, self.call, self.con.cursor()
         end: RowsEnd | None = None
         try:
             left_s = spent.left_s()
             if left_s == 0.0:
                 spent.check()
             handle = self.ask_rows(
-                RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call), warm),
+                RowsCall(call.prompt, call.model or "llm", decode_of(call), warm, shared),
                 self._rows(cursor, sql),
                 self._hear,
                 deadline_s=left_s,

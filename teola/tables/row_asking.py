@@ -317,7 +317,8 @@ class CallAsker:
             stage.reason += f"; dealt to batches of {self.batch_aware}"
         try:
             # Without it the first batch computes the instruction as often as it has rows.
-            run.go(sql, warm="warm" in self.passes and todo >= LEAST_WARMED)
+            warm = "warm" in self.passes and todo >= LEAST_WARMED
+            run.go(sql, warm=warm, shared=order.share)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             for table in (POSITIONS, DEALT):

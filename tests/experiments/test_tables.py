@@ -21,7 +21,6 @@ from experiments.tables.queries import QUERIES, answer_of
 from experiments.tables.runs import SYSTEMS, measured, scored, text_of
 from teola import tables
 from teola.errors import UnknownName
-from teola.profile import StepTime
 from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.tables.retrieval_call import RetrievalCall
 from tests.planted import catches, edited
@@ -196,9 +195,13 @@ def test_what_a_random_model_says_is_replaced_by_the_script(grouped: bool) -> No
     assert (model.calls, model.seconds) == (live.OUTPUT, 0.5)  # so long an answer is asked for
 
 
-def test_a_bound_has_full_steps_of_what_is_computed_and_written() -> None:
-    step = StepTime(base_s=0.01, per_sequence_s=0.001, per_token_s=1e-4)
-    assert live.least_s(step, 1025, 30, 10) == pytest.approx(3 * 0.01 + 0.1025 + 20 * 0.001)
+def test_ours_is_held_to_a_factor_or_to_what_is_computed_and_written() -> None:
+    sizes = [(1000, 40), (400, 40), (300, 10)]
+    runs = [
+        live.Measured(10, computed + 50, 50, written, computed * 1e-3 + written * 0.01, 9.0)
+        for computed, written in sizes
+    ]
+    assert live.least_s(live.learned(runs), 200, 20) == pytest.approx(0.4)
     systems = {"no_cache": 30.0, "fifo": 20.0, "psm": 12.0, "psm_dedup_sql": 9.0, "groups": 9.0}
     rows = [
         {"where": "live", "query": "Q2", "data": "movies", "system": name, "rows": 10,
