@@ -550,6 +550,8 @@ class SetTimer:
 class RowsBegan:
     """Rows of a run's first window have given their first tokens."""
 
+    primitive: int
+
 
 @dataclass(slots=True)
 class Tell:

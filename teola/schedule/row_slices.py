@@ -186,7 +186,7 @@ class RowSlices:
         if event.firsts:
             self._began(one, work, event.firsts, now)
             if event.primitive == 0 and not work.withdrawn:
-                out.append(Tell(event.run, RowsBegan()))
+                out.append(Tell(event.run, RowsBegan(event.primitive)))
         answered = 0
         for lo, hi in event.ended:
             answered += hi - lo
