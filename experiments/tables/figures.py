@@ -11,6 +11,7 @@ from rich.console import Console
 from experiments.common import pages, plots
 from experiments.common.command import Report
 from experiments.tables import paper
+from experiments.tables.goals import MET, MISSED, cells_of, factors, goals, of_paper
 from experiments.tables.model import profile_of
 
 HEAD: Final = (
@@ -29,35 +30,12 @@ FOUND_HEAD: Final = (
 GOAL_HEAD: Final = ("goal", "wanted", "seen", "")
 ABLATION_HEAD: Final = ("ablation", "data", "case", "rows", "calls", "seconds", "ratio", "paper")
 OVERHEAD_HEAD: Final = ("query", "data", "SQL, %", "embedding, %", "planning, %")
-MET, MISSED = "met", "missed"
-SLOWER: Final = 1.01
-BEST_ORDER: Final = 1.01
-
-
-def _cells(report: Report, where: str = "simulated") -> dict[tuple[str, str], dict[str, Report]]:
-    found: dict[tuple[str, str], dict[str, Report]] = {}
-    for row in report["rows"]:
-        if row["where"] == where:
-            found.setdefault((row["query"], row["data"]), {})[row["system"]] = row
-    return found
-
-
-def factors(systems: dict[str, Report]) -> dict[str, float]:
-    """How many times as fast, of one query on one data set."""
-    seconds = {name: row["seconds"] for name, row in systems.items()}
-    return {
-        "fifo": seconds["no_cache"] / seconds["fifo"],
-        "psm": seconds["fifo"] / seconds["psm"],
-        "all": seconds["no_cache"] / seconds["psm_dedup_sql"],
-        "ours": seconds["no_cache"] / seconds["ours"],
-        "groups": seconds["no_cache"] / seconds["groups"],
-    }
 
 
 def lines(report: Report) -> list[list[str]]:
     """The factors beside the paper's."""
     found = []
-    for cell, systems in _cells(report).items():
+    for cell, systems in cells_of(report).items():
         ours, theirs = factors(systems), paper.FACTORS[cell]
         found.append(
             [
@@ -95,7 +73,7 @@ def least_lines(report: Report) -> list[list[str]]:
     fitted_to = report.get("fitted", ())
     outputs = {(one["query"], one["data"]): one["output_tokens"] for one in fitted_to}
     found = []
-    for cell, systems in _cells(report).items():
+    for cell, systems in cells_of(report).items():
         row, none_s = systems["psm_dedup_sql"], systems["no_cache"]["seconds"]
         least = least_s(row, outputs[cell])
         found.append(
@@ -115,7 +93,7 @@ def live_lines(report: Report) -> list[list[str]]:
     """The factors on a real engine, and what bounds ours."""
     found = []
     bounds = {(row["query"], row["data"]): row for row in report.get("bounds", ())}
-    for cell, systems in _cells(report, "live").items():
+    for cell, systems in cells_of(report, "live").items():
         ours, none, bound = factors(systems), systems["no_cache"], bounds[cell]
         found.append(
             [
@@ -147,7 +125,7 @@ def found_lines(report: Report) -> list[list[str]]:
 def hit_lines(report: Report) -> list[list[str]]:
     """What of the prompts is found."""
     found = []
-    for cell, systems in _cells(report).items():
+    for cell, systems in cells_of(report).items():
         fifo, psm = systems["fifo"]["hit_share"], systems["psm"]["hit_share"]
         found.append([*cell, f"{fifo:.3f}", f"{psm:.3f}", f"{100 * (psm - fifo):+.1f}"])
     return found
@@ -164,27 +142,11 @@ def ablation_lines(report: Report) -> list[list[str]]:
             f"{row['calls']:,}",
             f"{row['seconds']:,.1f}",
             f"{row['ratio']:.2f}",
-            _theirs(row),
+            of_paper(row),
         ]
         for row in report["ablations"]
         if row["name"] != "hit_share"
     ]
-
-
-def _theirs(row: Report) -> str:
-    """The paper's ratio; "": it has none."""
-    if row["name"] == "dedup":
-        return f"{paper.DEDUP[row['data'], tuple(row['case'].split(', '))]:.1f}"
-    if row["name"] == "filter_first":
-        least, factor = paper.FILTER_FIRST[row["data"]]
-        return f"{factor:.1f}" if row["case"] == _cheap_first(least) else ""
-    if row["name"] == "column_order" and "(chosen)" in row["case"]:
-        return f"{paper.COLUMN_ORDER[row['data']]:.1f}"
-    return ""
-
-
-def _cheap_first(share: float) -> str:
-    return f"{share:g}, cheap first"
 
 
 def overhead_lines(report: Report) -> list[list[str]]:
@@ -199,136 +161,6 @@ def overhead_lines(report: Report) -> list[list[str]]:
         ]
         for row in report["overheads"]
     ]
-
-
-# --- goals ------------------------------------------------------------------------------------
-
-
-def goals(report: Report) -> list[list[str]]:
-    """What is wanted, what was seen, and whether it is met."""
-    return [
-        *_of_rows(report),
-        *_of_ablations(report),
-        *_of_overheads(report),
-        *_of_live(report),
-        *_of_hits(report),
-    ]
-
-
-def _goal(goal: str, wanted: str, seen: str, met: bool) -> list[str]:
-    return [goal, wanted, seen, MET if met else MISSED]
-
-
-def _of_rows(report: Report) -> list[list[str]]:
-    found = []
-    for cell, systems in _cells(report).items():
-        where, ours, theirs = " on ".join(cell), factors(systems), paper.FACTORS[cell]
-        for name, told in (("fifo", "FIFO / none"), ("psm", "PSM / FIFO"), ("all", "all / none")):
-            wanted = getattr(theirs, name)
-            if wanted is not None:
-                met = abs(ours[name] / wanted - 1) <= paper.NEAR
-                goal = f"{wanted:.1f} within {100 * paper.NEAR:.0f} %"
-                found.append(_goal(f"{told}, {where}", goal, f"{ours[name]:.2f}", met))
-        met = ours["ours"] >= theirs.all
-        wanted = f"{theirs.all:.1f} at least"
-        found.append(_goal(f"ours / none, {where}", wanted, f"{ours['ours']:.2f}", met))
-        for name, told in (("psm_dedup_sql", "all"), ("groups", "groups")):
-            slower = systems["ours"]["seconds"] / systems[name]["seconds"]
-            seen = f"{100 * (slower - 1):+.1f} %"
-            goal = f"ours against {told}, {where}"
-            found.append(_goal(goal, "+1 % at most", seen, slower <= SLOWER))
-        if cell[0] == "Q5":
-            continue
-        low, high = paper.HIT_POINTS
-        points = systems["psm"]["hit_share"] - systems["fifo"]["hit_share"]
-        wanted = f"{100 * low:.0f} to {100 * high:.0f} points"
-        met = low <= points <= high
-        found.append(_goal(f"hits of PSM less FIFO, {where}", wanted, f"{100 * points:.1f}", met))
-    return found
-
-
-def _of_ablations(report: Report) -> list[list[str]]:
-    found = []
-    rows = report["ablations"]
-    for data in paper.COLUMNS:
-        orders = [row for row in rows if row["name"] == "column_order" and row["data"] == data]
-        chosen = next((row for row in orders if "(chosen)" in row["case"]), None)
-        if chosen is not None:
-            worse = chosen["seconds"] / min(row["seconds"] for row in orders)
-            seen = f"{100 * (worse - 1):.1f} %"
-            goal = f"chosen order against the fastest, {data}"
-            found.append(_goal(goal, "1 % at most", seen, worse <= BEST_ORDER))
-    for row in rows:
-        if row["name"] == "dedup":
-            wanted = float(_theirs(row))
-            met = abs(row["ratio"] / wanted - 1) <= paper.DEDUP_NEAR
-            goal = f"dedup of {row['case']}, {row['rows']:,} rows"
-            near = f"{wanted:.1f} within {100 * paper.DEDUP_NEAR:.0f} %"
-            found.append(_goal(goal, near, f"{row['ratio']:.2f}", met))
-        elif row["name"] == "filter_first" and _theirs(row):
-            wanted = float(_theirs(row))
-            met = abs(row["ratio"] / wanted - 1) <= paper.FILTER_NEAR
-            near = f"{wanted:.1f} within {100 * paper.FILTER_NEAR:.0f} %"
-            goal = f"cheap filter first, {row['data']}"
-            found.append(_goal(goal, near, f"{row['ratio']:.2f}", met))
-        elif row["name"] == "batches" and row["data"]:
-            if "batch_aware" in row["case"]:
-                seen, met = f"{row['ratio']:.2f}", row["ratio"] >= 1
-                goal = f"{row['case']} against sorted, {row['data']}"
-                found.append(_goal(goal, "1 at least", seen, met))
-        elif row["name"] == "batches":
-            wanted_calls = 9 if row["case"].startswith("[1,1,1]") else 3
-            met = row["calls"] == wanted_calls
-            found.append(
-                _goal(f"computed of {row['case']}", str(wanted_calls), str(row["calls"]), met)
-            )
-    return found
-
-
-def _of_overheads(report: Report) -> list[list[str]]:
-    found = []
-    for row in report["overheads"]:
-        for what, share, most in (
-            ("SQL", row["sql_share"], paper.SQL_SHARE),
-            ("embedding", row["embedding_share"], paper.EMBEDDING_SHARE),
-        ):
-            if share is not None:
-                goal = f"{what}'s share, {row['query']} on {row['data']}"
-                wanted = f"{100 * most:.1f} % at most"
-                found.append(_goal(goal, wanted, f"{100 * share:.2f} %", share <= most))
-    return found
-
-
-def _of_live(report: Report) -> list[list[str]]:
-    found = []
-    cells = _cells(report, "live")
-    for row in report.get("bounds", ()):
-        systems = cells[row["query"], row["data"]]
-        factor, wanted = factors(systems)["ours"], paper.LIVE[row["query"]]
-        of_bound = row["seconds"] / row["bound_s"]
-        found.append(
-            _goal(
-                f"ours / none, live, {row['query']} on {row['data']}",
-                f"{wanted} at least, or {paper.NEAR_BOUND:g} of the bound at most",
-                f"{factor:.2f}, and {of_bound:.2f} of the bound",
-                factor >= wanted or of_bound <= paper.NEAR_BOUND,
-            )
-        )
-    return found
-
-
-def _of_hits(report: Report) -> list[list[str]]:
-    found = []
-    for row in report.get("hits", ()):
-        for told, name, near in (
-            ("the engine counts", "engine_hit_tokens", paper.COUNTED_NEAR),
-            ("explain expects", "explained_cached_tokens", paper.EXPLAINED_NEAR),
-        ):
-            ratio = row[name] / row["cached_tokens"]
-            goal = f"hits that {told} to cached_tokens, {row['data']}"
-            wanted, met = f"1 within {100 * near:.0f} %", abs(ratio - 1) <= near
-            found.append(_goal(goal, wanted, f"{ratio:.3f}", met))
-    return found
 
 
 def fitted(report: Report) -> str:
@@ -377,7 +209,7 @@ def show(report: Report, console: Console) -> None:
 def plot(report: Report, path: Path) -> None:
     """Seconds of each query under each system, of those without a cache."""
     pyplot = plots.pyplot("tables")
-    cells = _cells(report)
+    cells = cells_of(report)
     figure, axis = pyplot.subplots(figsize=(9.0, 3.4))
     systems = list(dict.fromkeys(name for one in cells.values() for name in one))
     for at, system in enumerate(systems):
