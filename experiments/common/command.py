@@ -94,7 +94,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> None:
         for page, text in experiment.elsewhere(report).items():
             pages.write(experiment.name, text, pages.DOCS / page)
     if given.json:
-        told = {name: report[name] for name in experiment.told} or report
+        told = {name: report[name] for name in experiment.told if name in report} or report
         print(json.dumps(told, indent=1))
     else:
         experiment.table(report, Console())

@@ -1,15 +1,16 @@
-"""The paper's queries over tables, simulated. See README.md here."""
+"""The paper's queries over tables, simulated and on a real vLLM. See README.md here."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from experiments.common import command
 from experiments.common.command import Experiment
 from experiments.tables import figures
-from experiments.tables.measure import PARTS, measure
+from experiments.tables.measure import PARTS, SIMULATED, measure
 from experiments.tables.runs import OUTPUTS
 
 
@@ -31,7 +32,17 @@ def _output(text: str) -> int:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this experiment alone."""
     parser.add_argument(
-        "--parts", type=_parts, default=PARTS, metavar="A,B", help=f"of {', '.join(PARTS)}"
+        "--parts",
+        type=_parts,
+        default=SIMULATED,
+        metavar="A,B",
+        help=f"of {', '.join(PARTS)}; by default those without a vLLM",
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="REPORT",
+        help="a report that has the parts which are not run",
     )
     parser.add_argument(
         "--rows", type=command._positive, metavar="N", help="of each query, in place of its own"
@@ -49,7 +60,7 @@ EXPERIMENT: Final = Experiment(
     plot=figures.plot,
     section=figures.section,
     arguments=arguments,
-    told=("rows", "ablations", "overheads"),
+    told=("rows", "ablations", "overheads", "bounds", "hits"),
 )
 
 

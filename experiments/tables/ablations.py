@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import Final
 
+import pyarrow as pa
 from rich.progress import Progress
 
 from experiments.common import pool
 from experiments.common.command import Report
 from experiments.tables import paper
-from experiments.tables.generated import STATISTICS
-from experiments.tables.model import profile_of
-from experiments.tables.queries import QUERIES, Asked
+from experiments.tables.batched import BatchedModel
+from experiments.tables.generated import STATISTICS, table
+from experiments.tables.queries import QUERIES, Asked, Query
 from experiments.tables.runs import Measured, System, ablation, run
-from teola.kv import Access, BlockCache
-from teola.kv.policies import make_policy
+from teola import tables
 
 SORTED: Final = System("sort")
 CHOOSING: Final = System("columns,sort")
@@ -36,7 +37,7 @@ def measure(
         jobs.append((filters, (data, rows, kept, seed)))
         jobs.append((dedups, (data, rows, written, seed)))
     found = [row for some in pool.run(jobs, workers, progress, "ablations") for row in some]
-    return [*found, *batches()]
+    return [*found, *batches(rows, outputs["Q1", "movies"], seed)]
 
 
 def _projected(
@@ -102,41 +103,47 @@ def filters(data: str, rows: int, output: int, seed: int) -> list[Report]:
 
 # --- an engine that does not share within a batch -----------------------------------------------
 
-BATCHES: Final = {
-    "[1,1,1][2,2,2][3,3,3]": ((1, 1, 1), (2, 2, 2), (3, 3, 3)),
-    "[1,2,3][1,2,3][1,2,3]": ((1, 2, 3),) * 3,
-}
-PREFIX_BLOCKS: Final = 10
+PLACES: Final = 32
+"""Of a batch, where it is not the paper's example."""
+EXAMPLE: Final = {0: "[1,1,1][2,2,2][3,3,3]", 3: "[1,2,3][1,2,3][1,2,3]"}
+"""The order of the paper's example without batch_aware, and with three places."""
 
 
-def batches() -> list[Report]:
-    """Prompts of three prefixes in batches of three, on an engine that finds in a batch only what
-    batches before it have computed: the paper's example. calls: prefixes that are computed."""
-    found = {case: _batched(some) for case, some in BATCHES.items()}
-    slowest = max(one.seconds for one in found.values())
-    return [ablation("batches", "", case, 9, one, slowest) for case, one in found.items()]
+def batches(rows: int, output: int, seed: int) -> list[Report]:
+    """Rows as they are sorted, and with batch_aware, on an engine that finds in a batch only what
+    batches before it have computed. The paper's example is nine rows of three beginnings, of which
+    `calls` tells how often one was computed; then Q1 on movies."""
+    found = []
+    source = pa.table(
+        {"a": [f"{k // 3} {'word ' * 200}" for k in range(9)], "b": [f"{k}" for k in range(9)]}
+    )
+    example = Query(
+        "Q1", "", (replace(QUERIES["Q1", "movies"].calls[0], fields=("a", "b")),), "", 9
+    )
+    ends = [batched(example, source, "sort", places, 1, 3) for places in EXAMPLE]
+    slowest = max(one.seconds for one, _ in ends)
+    for case, (one, model) in zip(EXAMPLE.values(), ends, strict=True):
+        computed = sum(blocks > 1 for batch in model.batches for blocks in batch)
+        counted = replace(one, calls=computed)
+        found.append(ablation("batches", "", case, 9, counted, slowest))
+    query, films = QUERIES["Q1", "movies"], table("movies", rows, seed)
+    ends = [batched(query, films, None, places, output, PLACES) for places in (0, PLACES)]
+    for case, (one, _) in zip(("sorted", f"batch_aware {PLACES}"), ends, strict=True):
+        found.append(ablation("batches", "movies", case, rows, one, ends[0][0].seconds))
+    return found
 
 
-def _batched(some: Sequence[Sequence[int]]) -> Measured:
-    llm = profile_of(cache=True).engines["llm"]
-    cache = BlockCache(PREFIX_BLOCKS * 9, llm.block_tokens, make_policy("fifo"))
-    computed, seconds, asked = 0, 0.0, 0
-    for now, batch in enumerate(some):
-        tables, tokens = [], 0
-        for prefix in batch:
-            keys = tuple((prefix, at) for at in range(PREFIX_BLOCKS))
-            table = cache.acquire(keys, PREFIX_BLOCKS, Access(), float(now))
-            assert table is not None
-            tables.append((table, keys))
-            missing = PREFIX_BLOCKS - table.found
-            computed += missing > 0
-            tokens += missing * llm.block_tokens
-            asked += PREFIX_BLOCKS * llm.block_tokens
-        # A batch is seen by others once it is whole.
-        for table, keys in tables:
-            cache.commit(table, keys, float(now))
-        for table, _ in tables:
-            cache.release(table, float(now))
-        seconds += llm.step.seconds(0, 0, tokens) or llm.step.seconds(len(batch))
-    missed = computed * PREFIX_BLOCKS * llm.block_tokens
-    return Measured(computed, asked, asked - missed, seconds, 0.0, 0.0, ())
+def batched(
+    query: Query, source: pa.Table, passes: str | None, aware: int, output: int, places: int
+) -> tuple[Measured, BatchedModel]:
+    """A query on such an engine. aware: see batch_aware (0: off). places: of its batches."""
+    call = query.calls[0]
+    model = BatchedModel({call.question: call}, output, places)
+    text = f"SELECT {call.sql(call.fields, choices=False, fixed=False)} AS said FROM t"
+    asked = tables.sql(text, {"t": source}, answers=False, passes=passes)
+    done = asked.run(ask_rows=model, batch_aware=aware or None)
+    assert done.state == "ok", done.reason
+    order = tuple(done.report["stages"][0]["order"])
+    done.close()
+    prompt, hits = model.prompt_tokens, model.hit_tokens
+    return Measured(model.calls, prompt, hits, model.seconds, 0.0, 0.0, order), model

@@ -55,7 +55,7 @@ def table(data: str, rows: int, seed: int = 0) -> pa.Table:
     if data not in STATISTICS:
         raise UnknownName("data set", data, STATISTICS)
     draw = random.Random(f"tables/{data}/{seed}")
-    made = _Writer(draw)
+    made = Writer(draw)
     known = STATISTICS[data]
     reviews = _reviews(known, rows, draw, made)
     infos = made.of_mean(known.item_length, [item for item, _, _ in reviews], known.items)
@@ -64,17 +64,17 @@ def table(data: str, rows: int, seed: int = 0) -> pa.Table:
     return pa.table(columns)
 
 
-class _Writer:
-    """Writes random words."""
+class Writer:
+    """Writes random words, of `words`."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
         letters = "abcdefghijklmnopqrstuvwxyz"
-        self._words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(WORDS)]
+        self.words = ["".join(draw.choices(letters, k=draw.randint(2, 9))) for _ in range(WORDS)]
 
     def text(self, length: int) -> str:
         """A text of so many characters."""
-        words = self._draw.choices(self._words, k=length // 3 + 2)
+        words = self._draw.choices(self.words, k=length // 3 + 2)
         return " ".join(words)[:length].ljust(length, "x")
 
     def about(self, mean: float) -> str:
@@ -89,7 +89,7 @@ class _Writer:
 
 
 def _reviews(
-    known: Statistics, rows: int, draw: random.Random, made: _Writer
+    known: Statistics, rows: int, draw: random.Random, made: Writer
 ) -> list[tuple[int, str, str]]:
     """Item, review, and its summary, of each row. Some repeat one before them."""
     weights = list(accumulate(1 / (k + 1) ** ZIPF for k in range(known.items)))
@@ -109,7 +109,7 @@ def _movies(
     reviews: list[tuple[int, str, str]],
     infos: list[str],
     draw: random.Random,
-    made: _Writer,
+    made: Writer,
 ) -> dict[str, Any]:
     titles = [made.about(18) for _ in infos]
     count = len(reviews)
@@ -130,7 +130,7 @@ def _products(
     reviews: list[tuple[int, str, str]],
     infos: list[str],
     draw: random.Random,
-    made: _Writer,
+    made: Writer,
 ) -> dict[str, Any]:
     titles = [made.about(30) for _ in infos]
     formats = [draw.choice(FORMATS) for _ in infos]

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from rich.progress import Progress
 
 from experiments.common import pool
 from experiments.common.command import Options, Report
-from experiments.tables import ablations
+from experiments.tables import ablations, live
 from experiments.tables.model import EVICTION, PROFILE
 from experiments.tables.queries import PASSES, QUERIES, Query
 from experiments.tables.runs import FIT_ROWS, SYSTEMS, Measured, ablation, fitted, measured
 from teola.runtime import machine
 
-PARTS: Final = ("simulated", "ablations", "overheads")
+SIMULATED: Final = ("simulated", "ablations", "overheads")
+PARTS: Final = (*SIMULATED, "live", "hits")
+OF_PARTS: Final = {
+    "ablations": "ablations",
+    "overheads": "overheads",
+    "live": "bounds",
+    "hits": "hits",
+}
+"""What of a report is a part's, its rows apart."""
 QUICK: Final = 10
 """By so much fewer rows there are with --quick."""
 
@@ -29,8 +39,37 @@ def rows_of(query: Query, quick: bool) -> int:
 def measure(options: Options, progress: Progress) -> Report:
     """The report; see README.md."""
     given = options.given
-    parts, workers, seed = given.parts, options.workers, options.seed
+    parts, seed = given.parts, options.seed
     began = time.perf_counter()
+    report: Report = {"rows": [], "ablations": [], "overheads": []}
+    if {*SIMULATED} & {*parts}:
+        report |= _simulated(options, progress)
+    if "live" in parts:
+        rows, bounds = live.measure(given.rows or live.ROWS[options.quick], seed, progress)
+        report["rows"] += rows
+        report["bounds"] = bounds
+    if "hits" in parts:
+        report["hits"] = live.hits(given.rows or live.HIT_ROWS, seed)
+    if given.beside:
+        _add(report, load(given.beside), parts)
+    report["about"] = {
+        "quick": options.quick,
+        "parts": [*parts, *_others(given.beside, parts)],
+        "seed": seed,
+        "profile": PROFILE,
+        "eviction": EVICTION,
+        "rows": given.rows,
+        "answer_looked_for": PASSES,
+        "live": {"model": live.SHAPE, "block_tokens": live.BLOCK_TOKENS, "output": live.OUTPUT},
+        "machine": machine.describe(("duckdb", "sqlglot")),
+        "took_s": round(time.perf_counter() - began, 1),
+    }
+    return report
+
+
+def _simulated(options: Options, progress: Progress) -> Report:
+    given = options.given
+    parts, workers, seed = given.parts, options.workers, options.seed
     cells = [*QUERIES]
     outputs = _fit(cells, given.output, seed, workers, progress)
     for (name, data), output in outputs.items():
@@ -61,18 +100,29 @@ def measure(options: Options, progress: Progress) -> Report:
         {"query": name, "data": data, "output_tokens": output, "given": bool(given.output)}
         for (name, data), output in outputs.items()
     ]
-    report["about"] = {
-        "quick": options.quick,
-        "parts": list(parts),
-        "seed": seed,
-        "profile": PROFILE,
-        "eviction": EVICTION,
-        "rows": given.rows,
-        "answer_looked_for": PASSES,
-        "machine": machine.describe(("duckdb", "sqlglot")),
-        "took_s": round(time.perf_counter() - began, 1),
-    }
     return report
+
+
+def _add(report: Report, other: Report, parts: Sequence[str]) -> None:
+    """Add of another report what this one has not measured."""
+    for part, key in OF_PARTS.items():
+        if part not in parts and key in other:
+            report[key] = other[key]
+    kept = [row for row in other["rows"] if row["where"] not in parts]
+    report["rows"] = sorted(report["rows"] + kept, key=lambda row: row["where"] == "live")
+    if not report.get("fitted"):
+        report["fitted"] = other.get("fitted", [])
+
+
+def _others(path: Path | None, parts: Sequence[str]) -> list[str]:
+    """Parts of another report that were not measured now."""
+    return [one for one in load(path)["about"]["parts"] if one not in parts] if path else []
+
+
+def load(path: Path) -> Report:
+    """A report that was kept."""
+    found: Report = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _fit(
@@ -116,11 +166,11 @@ def _hit_shares(found: dict[tuple[tuple[str, str], str, int], Measured]) -> list
 
 
 def _overhead(name: str, data: str, one: Measured) -> Report:
-    whole = one.seconds + one.sql_s + one.plan_s
+    whole, embedding_s = one.seconds + one.sql_s + one.plan_s, one.embedding_s
     return {
         "query": name,
         "data": data,
         "sql_share": round(one.sql_s / whole, 5),
-        "embedding_share": None,
+        "embedding_share": None if embedding_s is None else round(embedding_s / whole, 5),
         "plan_share": round(one.plan_s / whole, 5),
     }

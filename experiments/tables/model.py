@@ -7,6 +7,7 @@ the instance is a StepServer with the times of `llama2-7b-l4`. Tokens are charac
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
@@ -20,12 +21,14 @@ from teola.kv import Excerpt
 from teola.profile import Profile, load
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.runtime.sim import Sim
-from teola.runtime.sim.sim_rows import SimRow
+from teola.runtime.sim.sim_rows import SimRow, SimulatedRows
 from teola.runtime.values import Composite, number_of
 from teola.schedule.events import State
 
 PROFILE: Final = "llama2-7b-l4"
 EVICTION: Final = "fifo"
+CONTEXTS: Final = "contexts: "
+"""How a line of retrieved contexts begins."""
 AROUND: Final = "Sure! Of these I would say {}."
 """What a model says that is not held to its choices."""
 
@@ -48,7 +51,7 @@ class SimulatedModel:
     """
 
     def __init__(
-        self, asked: Mapping[str, Asked], output: int, *, cache: bool, grouped: bool = False
+        self, asked: Mapping[str, Asked], output: int, *, cache: bool = True, grouped: bool = False
     ) -> None:
         self._asked, self._output, self._grouped = asked, output, grouped
         self._sim = Sim(profile_of(cache=cache), eviction=EVICTION)
@@ -62,10 +65,8 @@ class SimulatedModel:
         """All rows of a run, before it returns. limits: of the query; none is given here."""
         assert not any(limits.values()), limits
         began, read = time.process_time(), self._reading_s
-        sim, said = self._sim, list[RowAnswer]()
-        sim.ask_rows(self._rows(call, rows, said), at=sim.now)
-        sim.run()
-        end = sim.rows_results[-1]
+        said = list[RowAnswer]()
+        end = self.simulate(self._rows(call, rows, said), warm=call.warm, shared=call.shared)
         assert end.state is State.OK, end
         assert end.asked == len(said), f"{end.asked} rows of {len(said)} were answered"
         self.calls += end.asked
@@ -91,10 +92,16 @@ class SimulatedModel:
         )
         return RowsHandle(done, lambda: None)
 
+    def simulate(self, rows: Iterator[SimRow], *, warm: bool, shared: float) -> SimulatedRows:
+        """Ask rows, one run of them; how it ended. warm, shared: see RowsCall."""
+        self._sim.ask_rows(rows, at=self._sim.now, warm=warm, shared=shared)
+        self._sim.run()
+        return self._sim.rows_results[-1]
+
     def _rows(self, call: RowsCall, rows: Iterator[Row], said: list[RowAnswer]) -> Iterator[SimRow]:
         asked, choices = self._asked[call.instruction], call.decode.choices
         if self._grouped:
-            rows = iter(arranged(list(rows)))
+            rows = iter(arranged([replace(row, text=parted(row.text)) for row in rows]))
         head = Excerpt(number_of(call.instruction), 0, tokens_in(call.instruction))
         while True:
             began = time.process_time()
@@ -102,7 +109,7 @@ class SimulatedModel:
             self._reading_s += time.process_time() - began
             if row is None:
                 return
-            lines = row.text.split("\n")[1:]
+            lines = parted(row.text).split("\n")[1:]
             parts = [Excerpt(number_of(line), 0, tokens_in(line) + 1) for line in lines]
             prompt = Composite.made_of([head, *parts])
             answer = answer_of(asked, lines)
@@ -111,6 +118,17 @@ class SimulatedModel:
             text = answer if choices else AROUND.format(answer)
             said.append(RowAnswer(row.id, text, None, int(prompt), None, output))
             yield SimRow(prompt, output, row.opens)
+
+
+def parted(text: str) -> str:
+    """The fields of a row, a line each; of contexts each is one, as prompts may share some."""
+    if CONTEXTS not in text:
+        return text
+    lines = list[str]()
+    for line in text.split("\n"):
+        listed = line.startswith(CONTEXTS)
+        lines += map(str, json.loads(line.removeprefix(CONTEXTS))) if listed else [line]
+    return "\n".join(lines)
 
 
 def tokens_in(text: str) -> int:

@@ -11,6 +11,8 @@ from experiments.tables.generated import STATISTICS
 
 CHARACTERS: Final = 4
 """Of a token."""
+CONTEXTS: Final = 3
+"""For each question of Q5."""
 PASSES: Final = 0.5
 """Share of rows for which Q2 and Q3 get the answer that they look for. The paper does not say."""
 
@@ -46,13 +48,14 @@ class Asked:
 @dataclass(frozen=True)
 class Query:
     """A query of a data set. calls: in the order of the text. template: SQL in which `{0}`, `{1}`
-    stand for them. rows: of the paper."""
+    stand for them. rows: of the paper. retrieves: whether it searches for contexts."""
 
     name: str
     data: str
     calls: tuple[Asked, ...]
     template: str
     rows: int
+    retrieves: bool = False
 
     def sql(self, orders: Sequence[Sequence[str]] | None = None, *, choices: bool = False) -> str:
         """Its text. orders: of each call's fields, kept then. choices: as of `Asked.sql`."""
@@ -135,8 +138,18 @@ def _query(data: str, name: str) -> Query:
     }[name]
 
 
+_ANSWERED: Final = Asked(
+    "You are given passages of an encyclopedia and a question. Answer the question from the "
+    "passages, in a few words and without more. If they do not say it, say so.",
+    (f"RETRIEVE(question, 'squad', {CONTEXTS})", "question"),
+)
 QUERIES: Final = {
-    (name, data): _query(data, name) for name in ("Q1", "Q2", "Q3", "Q4") for data in STATISTICS
+    **{
+        (name, data): _query(data, name) for name in ("Q1", "Q2", "Q3", "Q4") for data in STATISTICS
+    },
+    ("Q5", "squad"): Query(
+        "Q5", "squad", (_ANSWERED,), "SELECT {0} AS said FROM t", 5000, retrieves=True
+    ),
 }
 
 

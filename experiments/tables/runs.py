@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from experiments.common.command import Report
-from experiments.tables import paper
+from experiments.tables import paper, squad
 from experiments.tables.generated import table
 from experiments.tables.model import SimulatedModel
 from experiments.tables.queries import QUERIES, Query
@@ -49,7 +49,8 @@ SYSTEMS: Final = {
 class Measured:
     """One query that was run. seconds: of the model, virtual. plan_s, sql_s: of the processor, to
     plan it, and to run what DuckDB and Teola do beside the model. order: of its first call's
-    fields."""
+    fields. embedding_s: of the embedder, virtual (None: nothing is embedded); `seconds` has them.
+    completion_tokens: of all answers."""
 
     calls: int
     prompt_tokens: int
@@ -58,6 +59,8 @@ class Measured:
     plan_s: float
     sql_s: float
     order: tuple[str, ...]
+    embedding_s: float | None = None
+    completion_tokens: int = 0
 
     @property
     def hit_share(self) -> float:
@@ -69,27 +72,37 @@ def run(query: Query, sql: str, system: System, rows: int, output: int, seed: in
     AssertionError where it does not end well."""
     known = {call.question: call for call in query.calls}
     model = SimulatedModel(known, output, cache=system.cache, grouped=system.grouped)
-    source = {"t": table(query.data, rows, seed)}
+    search = squad.Search(rows, seed, shared=system.by_score) if query.retrieves else None
+    source = {"t": squad.table(rows, seed) if search else table(query.data, rows, seed)}
     asked = tables.sql(sql, source, answers=False, passes=system.passes)
     began = time.process_time()
     with Workspace(source) as workspace:
         asked.plan(workspace, system.passes)
     planned = time.process_time()
-    done = asked.run(ask_rows=model)
+    done = asked.run(ask_rows=model, search=search)
     plan_s = planned - began
     # It is planned once more in there.
     sql_s = max(0.0, time.process_time() - planned - model.processor_s - plan_s)
     assert done.state == "ok", f"{query.name} on {query.data}: {done.reason}"
-    order = tuple(done.report["stages"][0]["order"])
+    order = tuple(done.report["stages"][-len(query.calls)]["order"])
     done.close()
+    embedding_s = search.seconds if search else None
     return Measured(
-        model.calls, model.prompt_tokens, model.hit_tokens, model.seconds, plan_s, sql_s, order
+        model.calls,
+        model.prompt_tokens,
+        model.hit_tokens,
+        model.seconds + (embedding_s or 0.0),
+        plan_s,
+        sql_s,
+        order,
+        embedding_s,
+        model.completion_tokens,
     )
 
 
 def text_of(query: Query, system: System, rows: int, seed: int) -> str:
     """The text of a query as a system is asked it."""
-    if not system.by_score:
+    if query.retrieves or not system.by_score:
         return query.sql(choices=system.choices)
     orders = [scored(query.data, call.fields, rows, seed) for call in query.calls]
     return query.sql(orders, choices=system.choices)

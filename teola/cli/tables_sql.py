@@ -135,6 +135,15 @@ def sql(
             help="Which rewrites may be made; by default all of them.",
         ),
     ] = None,
+    batch_aware: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            show_default=False,
+            help="The engine computes N prompts together and shares nothing among them: rows that "
+            "begin alike are dealt to different batches.",
+        ),
+    ] = None,
     llm: Annotated[
         list[str] | None,
         typer.Option(
@@ -188,6 +197,7 @@ def sql(
         "price": price,
         "deadline_s": deadline,
         "passes": passes,
+        "batch_aware": batch_aware,
     }
     named = _tables(table or [])
     asked: dict[str, Any] = {"llm": llm[0] if llm and len(llm) == 1 else llm}
@@ -202,6 +212,10 @@ def sql(
             engines = Engines(llm, dsn, data_dir, embedding=embedding, dimensions=dimensions)
             del asked["llm"]
             asked["runtime"] = stack.enter_context(_runtime(engines, config))
+        estimate = made.explain(**asked) if explain or analyze else None
+        if estimate is not None and not analyze:
+            _explain(estimate, as_json)
+            return 0
         done = _run(made, out, as_json, asked)
     return _ended(done, out, estimate, price, keeps=answers != "off", as_json=as_json)
 

@@ -27,10 +27,12 @@ class Opens(Protocol):
     def opens(self) -> bool: ...
 
 
-def window_end(rows: Sequence[Opens]) -> int:
+def window_end(rows: Sequence[Opens], *, warming: bool = False) -> int:
     """How many of the rows that wait make the next window: it ends where one opens, if one does
-    near its end."""
+    near its end. warming: one row, see RowRun."""
     waiting = len(rows)
+    if warming:
+        return min(waiting, 1)
     if waiting <= WINDOW:
         return waiting
     for k in range(NEAR):
@@ -46,12 +48,13 @@ R = TypeVar("R")
 class AskedRows(Generic[R]):
     """A run of rows in a driver. R: what a row is to it.
 
-    windows: the rows of each open window. asked: rows that were sent, each once; failed: that will
+    shared: part of a prompt that is expected to be found, until rows have told. windows: the rows
+    of each open window. asked: rows that were sent, each once; failed: that will
     not be answered; answered: that were; tries: that were sent, each as often as that.
     """
 
-    def __init__(self, run: RowRun, trace: Trace) -> None:
-        self.run, self.trace = run, trace
+    def __init__(self, run: RowRun, trace: Trace, shared: float = 0.0) -> None:
+        self.run, self.trace, self.shared = run, trace, shared
         self.windows: dict[int, list[R]] = {}
         self._sent: dict[int, int] = {}
         self._left: dict[int, int] = {}
@@ -63,6 +66,12 @@ class AskedRows(Generic[R]):
     def id(self) -> str:
         """Id of its run."""
         return self.run.id
+
+    def found_of(self, tokens: int) -> int:
+        """How many of so many tokens of a row's prompt are found in a cache, on average."""
+        if self.answered:
+            return min(self.cached_tokens // self.answered, tokens - 1)
+        return 0 if self.run.warming else min(int(self.shared * tokens), tokens - 1)
 
     def opened(self, rows: list[R]) -> None:
         """The next window has these rows; to be called before the run is told of it."""

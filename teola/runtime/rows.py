@@ -28,11 +28,16 @@ class RowsCall:
 
     instruction: the beginning of each prompt. engine: who is asked, by its name in the runtime.
     decode: how an answer is generated; `items`, `parser`, `item` and `field` mean nothing here.
+    warm: the first row goes alone, and the others once it has given its first token, so that they
+    find the instruction computed. shared: part of a prompt's tokens that the engine is expected to
+    find in its prefix cache (0 to 1), until answers have told.
     """
 
     instruction: str
     engine: str = "llm"
     decode: DecodeParams = field(default_factory=DecodeParams)
+    warm: bool = False
+    shared: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,10 @@ def check_rows(call: RowsCall, spec: EngineSpec, priority: str, deadline_s: floa
         raise InputError(f"decode must be DecodeParams, not {call.decode!r}")
     if call.decode.items is not None or call.decode.parser is not None:
         raise InputError("a row has one answer: leave `items` and `parser` out of its DecodeParams")
+    if not 0.0 <= call.shared <= 1.0:
+        raise InputError(
+            f"shared is a part of the prompts' tokens, from 0 to 1, not {call.shared!r}"
+        )
     if spec.kind is not EngineKind.LLM:
         raise InputError(
             f"rows are asked of a language model, and engine {call.engine!r} is of the kind "

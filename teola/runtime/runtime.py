@@ -478,7 +478,10 @@ class Runtime:
 
         Raises UnknownName and InputError at once; what happens later is in `RowsEnd`.
         """
-        check_rows(call, self.spec(call.engine), priority, deadline_s)
+        spec = self.spec(call.engine)
+        check_rows(call, spec, priority, deadline_s)
+        if not spec.prefix_reuse:
+            call = replace(call, shared=0.0)
         asking = RowsTask(
             self, call, rows, on_answers, tenant, app, program, priority, budget, price
         )

@@ -551,11 +551,18 @@ class SetTimer:
 
 
 @dataclass(slots=True)
+class RowsBegan:
+    """Rows of a run's first window have given their first tokens."""
+
+    primitive: int
+
+
+@dataclass(slots=True)
 class Tell:
     """EngineQueue -> core: an event of one of its runs."""
 
     run: str
-    event: Completed | Failed | AlreadyKnown
+    event: Completed | Failed | AlreadyKnown | RowsBegan
 
 
 RunEvent = (
@@ -569,6 +576,7 @@ RunEvent = (
     | Cancelled
     | DeadlineReached
     | RowsCame
+    | RowsBegan
     | SourceEnded
 )
 QueueEvent = (

@@ -7,6 +7,9 @@ a source of any length is read as fast as the engine answers, and no faster.
                   │ RowsCame ──▶ Submit ── ... ──Completed──▶ RowsWanted ── ...
                   ╰ SourceEnded ──▶ Finish, after the last window
 
+A run may `warm`: its first window is one row, and the others are wanted once that has given its
+first token, so that what all prompts begin with is computed once.
+
 What a row says or is answered it does not know, nor how many rows there will be. Policies order
 queries by how long they will yet take, so its windows say that they take `LEFT_S` from now on:
 whoever comes within that time goes before them.
@@ -31,6 +34,7 @@ from teola.schedule.events import (
     Failed,
     Finish,
     Outbox,
+    RowsBegan,
     RowsCame,
     RowsWanted,
     RunEvent,
@@ -118,7 +122,8 @@ class RowRun:
     """State of one run of rows; see Run.
 
     open: rows of each window that is in its engine's queue, by its number.
-    failed: whether a row was not answered. most: windows at once.
+    failed: whether a row was not answered. most: windows at once. warming: the first window is to
+    have one row, and there is no other yet.
     """
 
     def __init__(
@@ -130,13 +135,14 @@ class RowRun:
         began: float = 0.0,
         deadline: float = inf,
         most: int = OPEN,
+        warm: bool = False,
     ) -> None:
         self.id, self.plan, self.asker, self.began = id, plan, asker, began
         self.admitted, self.deadline = began, deadline
         self.behind_s = self.longer_s = 0.0
         self.state: State | None = None
         self.open: dict[int, int] = {}
-        self.failed, self.most = False, most
+        self.failed, self.most, self.warming = False, most, warm
         self._wanted = 0
         self._ended = False
         self._out: Outbox = []
@@ -165,6 +171,10 @@ class RowRun:
         self.open[i] = event.count
         self._ask(Submit(self.id, i, -1, rows=event))
 
+    def _began(self, event: RowsBegan, now: float) -> None:
+        self.warming = False
+        self._want()
+
     def _source_ended(self, event: SourceEnded, now: float) -> None:
         if event.error is not None:
             # What a budget still paid for is answered: that is a part, and no failure.
@@ -178,6 +188,7 @@ class RowRun:
         del self.open[event.primitive]
         self.plan.drop(event.primitive)
         self.failed |= bool(event.counts["failed"])
+        self.warming = False
         self._want()
         self._finish_if_over()
 
@@ -196,7 +207,8 @@ class RowRun:
 
     def _want(self) -> None:
         """Ask for as many windows as there is room for."""
-        while not self._ended and len(self.open) + self._wanted < self.most:
+        most = 1 if self.warming else self.most
+        while not self._ended and len(self.open) + self._wanted < most:
             self._wanted += 1
             self._out.append(RowsWanted(self.id))
 
@@ -223,6 +235,7 @@ def windows(instances: int) -> int:
 _HANDLERS: Final[Mapping[type, Callable[[RowRun, Any, float], None]]] = {
     Started: RowRun._started,
     RowsCame: RowRun._came,
+    RowsBegan: RowRun._began,
     SourceEnded: RowRun._source_ended,
     Completed: RowRun._completed,
     Failed: RowRun._window_failed,

@@ -32,6 +32,7 @@ from teola.schedule.events import (
     Recovered,
     Retried,
     RowFailure,
+    RowsBegan,
     RowsEnded,
     RowsOver,
     SetTimer,
@@ -189,6 +190,8 @@ class RowSlices:
         work, one.heard = queue.works[one.key], now
         if event.firsts:
             self._began(one, work, event.firsts, now)
+            if event.primitive == 0 and not work.withdrawn:
+                out.append(Tell(event.run, RowsBegan(event.primitive)))
         answered = 0
         for lo, hi in event.ended:
             answered += hi - lo

@@ -70,6 +70,7 @@ class RunOptions:
     """Whose answers they are; None: the tenant's."""
     priority: RowPriority = "rows"
     progress: AskProgress | None = None
+    batch_aware: int | None = None
     ask_rows: AskRows | None = None
     """In place of a runtime's."""
     search: SearchTexts | None = None
@@ -79,6 +80,14 @@ class RunOptions:
     since: datetime | None = None
     """When an earlier run of the query began (UTC), which was interrupted: what its calls took from
     then on counts against the limits."""
+
+    def __post_init__(self) -> None:
+        places = self.batch_aware
+        if places is not None and (type(places) is not int or places < 2):
+            raise InputError(
+                f"batch_aware is the number of prompts that the engine computes together, at least "
+                f"2, not {places!r}"
+            )
 
 
 def run_plan(
@@ -273,6 +282,7 @@ def _asking(
                 spent.took_before(*answers.took(operators, options.since), price or FREE)
             asker.retriever = retriever
             asker.warms = options.on == "here"
+            asker.batch_aware = options.batch_aware or 0
             if windows is not None:
                 asker.window_of = windows.of
             yield asker

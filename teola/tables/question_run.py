@@ -84,22 +84,21 @@ class QuestionRun:
         self.allowed, self.progress, self.wrote = allowed, progress, wrote
         self.extract = extractor(call)
         self.keys: dict[int, str] = {}
-        self.warmed: set[str] = set()
         self.came: list[RowAnswer] = []
         self._lock, self._woken = threading.Lock(), threading.Event()
         self.over = self.failures = self.others = 0
 
-    def go(self, sql: str, most: int | None = None) -> None:
-        """Ask rows, the first `most`. Raises Stopped."""
-        spent, cursor = self.spent, self.con.cursor()
+    def go(self, sql: str, *, warm: bool, shared: float) -> None:
+        """Ask rows. warm, shared: see RowsCall. Raises Stopped."""
+        spent, call, cursor = self.spent, self.call, self.con.cursor()
         end: RowsEnd | None = None
         try:
             left_s = spent.left_s()
             if left_s == 0.0:
                 spent.check()
             handle = self.ask_rows(
-                RowsCall(self.call.prompt, self.call.model or "llm", decode_of(self.call)),
-                self._rows(cursor, sql, most),
+                RowsCall(call.prompt, call.model or "llm", decode_of(call), warm, shared),
+                self._rows(cursor, sql),
                 self._hear,
                 deadline_s=left_s,
                 budget=spent.ledger,
@@ -124,11 +123,11 @@ class QuestionRun:
                 self.stage.asked += end.asked if end is not None else self.over
         self._judge(stopped, end)
 
-    def finish(self, sql: str) -> None:
+    def finish(self, sql: str, *, shared: float) -> None:
         """Have the answers of rows that other runs were at; ask those that they let go of. sql: of
-        all rows. Raises Stopped."""
-        spent, free = self.spent, f"key IN (SELECT key FROM {FREE})"
-        self.warmed.clear()  # what another run had of these may be free
+        all rows. shared: see RowsCall. Raises Stopped."""
+        spent = self.spent
+        free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE})"
         while True:
             came = self.answers.settle(self.operator.digest)
             self.stage.answered_before += came.answered
@@ -141,7 +140,7 @@ class QuestionRun:
             if (why := self._failed()) is not None:
                 raise why
             if came.free:
-                self.go(f"SELECT key, text, opens FROM ({sql}) WHERE {free} ORDER BY text, key")
+                self.go(f"{free} ORDER BY text, key", warm=False, shared=shared)
             elif came.left:
                 left_s = spent.left_s()
                 spent.cancelled.wait(AWAITED_S if left_s is None else min(AWAITED_S, left_s))
@@ -174,21 +173,16 @@ class QuestionRun:
         if (why := self._failed()) is not None:  # the last answers may have been the ones too many
             raise why
 
-    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str, left: int | None) -> Iterator[Row]:
+    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Row]:
         before: int | None = None
         for batch in cursor.sql(sql).to_arrow_reader(READ):
             keys, texts, opens = (column.to_pylist() for column in batch.columns)
-            wanted = [key for key in keys if key not in self.warmed]
-            own = set(self.answers.claim(self.operator.digest, wanted))
-            if left is not None:
-                self.warmed.update(keys)
+            own = set(self.answers.claim(self.operator.digest, keys))
             for key, text, first in zip(keys, texts, opens, strict=True):
                 if key not in own:
                     continue
-                if left == 0 or not self.spent.admit():
+                if not self.spent.admit():
                     return
-                if left is not None:
-                    left -= 1
                 id = self.spent.next_id()
                 self.keys[id] = key
                 yield Row(id, text, first != before)

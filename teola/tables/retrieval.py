@@ -4,7 +4,7 @@
 
 Both go through the scheduler of all queries, as one query for each batch of texts. Within a run a
 text is searched for once. A list has the order of relevance; in prompts contexts that many rows
-share go first (`share_contexts`), so that prompts begin alike (the paper's sheet, 4.7).
+share go first (context_order), so that prompts begin alike.
 """
 
 from __future__ import annotations
@@ -166,20 +166,3 @@ class Retriever:
     def _seconds(self) -> float:
         left = self.spent.left_s()
         return SECONDS if left is None else max(left, 0.001)
-
-
-def share_contexts(con: duckdb.DuckDBPyConnection, table: str, name: str, where: str) -> None:
-    """Let contexts that many rows have go first in each list. name: of a column with lists as JSON.
-    where: which rows."""
-    cut = f"json_valid({name})"
-    con.execute(
-        f"CREATE OR REPLACE TABLE teola_lists AS WITH one AS (SELECT key, "
-        f"unnest(json_extract({name}, '$[*]'))::VARCHAR AS context FROM {table} "
-        f"{where} AND {cut}), often AS (SELECT context, count(*) AS n FROM one GROUP BY context) "
-        "SELECT key, concat('[', string_agg(context, ',' ORDER BY n DESC, context), ']') AS shared "
-        "FROM one JOIN often USING (context) GROUP BY key"
-    )
-    con.execute(
-        f"UPDATE {table} SET {name} = l.shared FROM teola_lists l WHERE l.key = {table}.key"
-    )
-    con.execute("DROP TABLE teola_lists")

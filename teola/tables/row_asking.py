@@ -18,7 +18,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
+from teola.tables.batch_dealing import DEALT, dealt_sql
 from teola.tables.call_stage import CallStage
+from teola.tables.context_order import share_contexts
 from teola.tables.extract import wanted_of
 from teola.tables.folding import folded
 from teola.tables.llm_call import TEXT, LlmCall
@@ -27,7 +29,7 @@ from teola.tables.plan_steps import ROW, AskCall, Retrieve
 from teola.tables.prompt_text import canonical, key_of, lines_of, literal
 from teola.tables.question_run import STRAY, AskProgress, AskRows, QuestionRun
 from teola.tables.result_stream import ResultStream
-from teola.tables.retrieval import Retriever, share_contexts
+from teola.tables.retrieval import Retriever
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.value_cutting import ModelWindow, cut_values
@@ -96,6 +98,8 @@ class CallAsker:
     """For plans with a RETRIEVE."""
     stream: ResultStream | None = None
     """Where rows go as they come."""
+    batch_aware: int = 0
+    """Places of the batches that rows are dealt to (0: they are not)."""
     _stages: dict[AskCall | Retrieve, CallStage] = field(default_factory=dict)
     _recounted: set[AskCall] = field(default_factory=set)
 
@@ -323,15 +327,18 @@ class CallAsker:
         if self.progress is not None:
             self.progress(stage, todo, 0, 0)
         sql = self._rows_sql(ask.call, order)
+        if self.batch_aware:
+            sql = dealt_sql(self.con, sql, self.batch_aware)
+            stage.reason += f"; dealt to batches of {self.batch_aware}"
         try:
-            if "warm" in self.passes and todo >= LEAST_WARMED and self.warms:
-                # The first batch would compute the instruction as often as it has rows.
-                run.go(f"{sql} LIMIT 1", most=1)
-            run.go(sql)
-            run.finish(sql)
+            # Without it the first batch computes the instruction as often as it has rows.
+            warm = "warm" in self.passes and todo >= LEAST_WARMED and self.warms
+            run.go(sql, warm=warm, shared=order.share)
+            run.finish(sql, shared=order.share)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
-            self.con.execute(f"DROP TABLE IF EXISTS {POSITIONS}")
+            for table in (POSITIONS, DEALT):
+                self.con.execute(f"DROP TABLE IF EXISTS {table}")
 
     def share_contexts(self, call: LlmCall) -> None:
         """Order the contexts of what is asked by how many rows share them."""

@@ -2,8 +2,8 @@
 
 The plan's relational steps run, without answers: so rows and distinct inputs are counted and not
 guessed. Where a condition needs answers, its share of rows is what earlier runs saw, else one half,
-and what comes after it is counted as if all rows had passed, times that. Tokens are characters over
-four.
+and what comes after it is counted as if all rows had passed, times that. Tokens are counted on some
+prompts where the model runs already (counted_tokens), else they are characters over four.
 """
 
 from __future__ import annotations
@@ -15,25 +15,24 @@ from textwrap import wrap
 from typing import Any, Final
 
 from teola.price import shown_cost
+from teola.runtime.runtime import Runtime
 from teola.tables.answer_table import AnswerTable
 from teola.tables.answers_file import AnswersInUse
 from teola.tables.answers_place import answers_place, opened_answers
 from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
+from teola.tables.counted_tokens import CHARACTERS_A_TOKEN, SAMPLED, TokenSize, token_size
 from teola.tables.executor import Executor
 from teola.tables.group_asking import ERROR, VALUE, GroupAsking, combined, filling, prompted
 from teola.tables.group_calls import TEXT
+from teola.tables.llm_call import LlmCall
 from teola.tables.model_identity import config_of, identity_of, named_identity
 from teola.tables.plan_runs import RunOptions, digest_of
 from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
-from teola.tables.row_asking import ONLY_ORDER, CallAsker, asks_nothing
+from teola.tables.row_asking import ONLY_ORDER, CallAsker, asks_nothing, prompt_lines
 from teola.tables.run_limits import RunLimits, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.workspace import Workspace
-
-CHARACTERS_A_TOKEN: Final = 4.0
-"""Of English text, about; the model's own tokenizer counts otherwise."""
-
 
 CONTEXT_TOKENS: Final = 254
 """Of a context, about: chunks of documents have as many at most, by default."""
@@ -152,6 +151,8 @@ class _Estimator(CallAsker):
     """Columns of contexts, and how many there are of a text."""
     share: float = 1.0
     """Of the rows at hand, those that are expected to be there."""
+    runtime: Runtime | None = None
+    """Whose models count tokens."""
 
     def run(self, ask: AskCall, came: str | None = None) -> None:
         """Count what a call would ask."""
@@ -256,23 +257,26 @@ class _Estimator(CallAsker):
             f"SELECT coalesce(sum({lengths}), 0) FROM teola_inputs "
             "WHERE key NOT IN (SELECT key FROM teola_known)"
         ).fetchall()
-        fixed = len(call.prompt)
+        fixed = 0
         contexts = sum(self.contexts.get(one, 0) for one in ask.fields)
         fixed += round(contexts * CONTEXT_TOKENS * CHARACTERS_A_TOKEN)
         if not call.listed:
             fixed += sum(len(name) + 3 for name in call.names)
         to_ask = stage.distinct - stage.answered_before
-        prompt = (float(characters) + fixed * to_ask) / CHARACTERS_A_TOKEN * self.share
+        size, lines = (
+            self._token_size(call, counted=not contexts),
+            float(characters) + fixed * to_ask,
+        )
+        prompt = (lines / size.characters + size.instruction * to_ask) * self.share
         asked = round(to_ask * self.share)
-        if len(order) < 2:
-            share = (
-                (len(call.prompt) / CHARACTERS_A_TOKEN) * max(0, asked - 1) / prompt
-                if prompt
-                else 0.0
-            )
         mean = self.answers.mean_answer(stage.operator)
         completion = round(asked * (mean if mean is not None else call.max_tokens))
-        cached = round(prompt * share) if "sort" in self.passes else 0
+        others, length = max(0, to_ask - 1), len(call.prompt)
+        # The share is of characters, and an instruction has others than values have.
+        saved = max(0.0, share * (lines + length * to_ask) - length * others)
+        shared = saved / size.characters + size.instruction * others
+        shared -= others * (size.block - 1) / 2  # of the last block, which is seldom whole
+        cached = round(max(0.0, shared) * self.share) if "sort" in self.passes else 0
         self.estimates.append(
             StageEstimate(
                 operator=stage.operator,
@@ -289,6 +293,16 @@ class _Estimator(CallAsker):
                 reason=reason,
             )
         )
+
+    def _token_size(self, call: LlmCall, *, counted: bool) -> TokenSize:
+        if self.runtime is None or not counted:
+            return token_size(None, call, self.tenant, ())
+        lines = prompt_lines(call, call.names, [f"f{at}" for at in range(len(call.names))])
+        some = self.con.execute(
+            f"SELECT {lines} FROM teola_inputs WHERE key NOT IN (SELECT key FROM teola_known) "
+            f"ORDER BY key LIMIT {SAMPLED}"
+        ).fetchall()
+        return token_size(self.runtime, call, self.tenant, [text for (text,) in some])
 
 
 class _Dry(Executor):
@@ -346,6 +360,7 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
             model_of,
             tenant=options.tenant,
             sample=f"{query}:{answers.samples_of(query)}",
+            runtime=options.runtime,
         )
         dry = _Dry(workspace.con, estimator)
         for step in plan.steps:

@@ -86,7 +86,10 @@ class TableQuery:
         cluster's address (None: this machine). out: a file for the rows (.parquet, .csv, .jsonl).
         on_error, max_errors, retry_failed, most_calls, most_tokens, most_cost with price,
         deadline_s: see `RunLimits`. passes: the rewrites that may be made. memory: of DuckDB, such
-        as "256MB". priority: "rows", or "interactive". tenant: whose it is. check: raise
+        as "256MB". priority: "rows", or "interactive". tenant: whose it is. batch_aware:
+        prompts that the engine computes together, where it finds in a batch only what batches
+        before it computed: rows that begin alike are dealt to different batches (by default they
+        follow each other). check: raise
         QueryFailed, QueryCancelled or DeadlineExceeded where it ends so (its `result` has what
         there is). wait: until it has ended; else it runs in a thread, and `reader` of what is
         returned gives its rows as they come.

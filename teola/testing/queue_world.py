@@ -19,6 +19,7 @@ from teola.schedule.events import (
     Completed,
     Dispatch,
     Outcome,
+    RowsBegan,
     SetTimer,
     Tell,
     Timer,
@@ -155,6 +156,8 @@ class QueueWorld:
                 case SetTimer(at=at):
                     self._timer += 1  # it takes the place of the one before
                     self.at(max(at, self.now), partial(self._wakes, self._timer))
+                case Tell(event=RowsBegan()):
+                    pass  # its rows go on
                 case Tell(run=run, event=event):
                     key = run, event.primitive
                     self.log.append(f"{self.now:.6f} {key} {type(event).__name__}")

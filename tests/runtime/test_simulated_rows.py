@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from teola.profile import EngineProfile, Profile, StepTime
-from teola.runtime.asked_rows import WINDOW
+from teola.runtime.asked_rows import WINDOW, AskedRows
 from teola.runtime.sim import Sim
 from teola.runtime.sim.sim_rows import RowsOnServer, SimRow
 from teola.runtime.values import Composite, Tokens
@@ -52,6 +53,24 @@ def test_rows_in_order_find_what_those_before_them_left() -> None:
     assert end.prompt_tokens == 600 * 164
     assert end.completion_tokens == 600 * 4
     assert end.cached_tokens > 0.75 * end.prompt_tokens
+
+
+@catches(
+    "as-if-alone",
+    "rows are sent as if nothing of them would be found, until some have ended",
+    edited(AskedRows.found_of, "int(self.shared * tokens)", "0"),
+)
+def test_rows_that_are_said_to_share_go_more_at_a_time() -> None:
+    """A step takes 500 tokens: three rows of 164 tokens, or more of the few that are their own."""
+    engine, seconds = replace(LLM, max_batch=500, max_sequences=256), []
+    for shared in (0.0, 0.8):
+        bed = Sim(Profile("p", {"llm": engine}))
+        bed.ask_rows(rows(200), warm=True, shared=shared)
+        bed.run()
+        (end,) = bed.rows_results
+        assert (end.state, end.asked) == (State.OK, 200)
+        seconds.append(end.seconds)
+    assert seconds[1] < 0.8 * seconds[0]
 
 
 @pytest.mark.parametrize("routing", ["least_loaded", "graph_aware"])

@@ -30,6 +30,7 @@ from teola.schedule.events import (
     RowsCame,
     RowsEnded,
     RowsOver,
+    RowsWanted,
     SetTimer,
     SourceEnded,
     Started,
@@ -80,9 +81,9 @@ class Bed:
         self.said: list[Any] = []
         self.begin("rows", "t")
 
-    def begin(self, name: str, tenant: str) -> None:
+    def begin(self, name: str, tenant: str, *, warm: bool = False) -> None:
         specs = RowSpecs("llm", "rows", interactive=False, output=8)
-        self.core.add(RowRun(name, specs, Asker(tenant, "tables", name)))
+        self.core.add(RowRun(name, specs, Asker(tenant, "tables", name), warm=warm))
         self.hear(self.core.tell(name, Started({}), 0.0))
 
     def hear(self, commands: Sequence[Any]) -> None:
@@ -147,6 +148,37 @@ def test_exactly_the_rows_that_were_out_go_again() -> None:
     over = [row for one in bed.over(RowsOver) for row in one.given]
     assert sorted(over) == list(range(20))
     assert bed.queue.retry_budget.budgeted == 0
+
+
+@catches(
+    "all-at-once",
+    "rows do not wait for the one that computes what all begin with",
+    edited(RowRun._want, "1 if self.warming else self.most", "self.most"),
+)
+@catches(
+    "whole-answer",
+    "rows wait for the whole answer of the first",
+    edited(RowSlices.ended, "event.primitive == 0", "False"),
+)
+def test_a_run_that_warms_wants_one_window_until_its_first_token() -> None:
+    bed = Bed(1)
+    bed.begin("warm", "t", warm=True)
+    before = len(bed.over(RowsWanted)) - 1
+    (sent,) = bed.rows(1, "warm")
+    assert len(bed.over(RowsWanted)) == before + 1
+    begun = RowsEnded("llm", sent.batch, "warm", 0, 0, firsts=1)
+    bed.tell(begun, 1.0)
+    assert len(bed.over(RowsWanted)) == before + 3
+    bed.rows(4, "warm")
+    bed.tell(replace(ended(sent, 0), firsts=0), 2.0)
+    assert len(bed.over(RowsWanted)) == before + 4
+    # One that fails for good before its first token holds nobody up.
+    bed.begin("broken", "t", warm=True)
+    before = len(bed.over(RowsWanted))
+    (sent,) = bed.rows(1, "broken", 3.0)
+    wrong = RowFailure(0, Cause(ValueError("no such row")))
+    bed.tell(ended(sent, failed=[wrong]), 3.0)
+    assert len(bed.over(RowsWanted)) == before + 3
 
 
 @catches(

@@ -12,8 +12,9 @@ import pytest
 
 from teola import Runtime, collections, tables
 from teola.errors import InputError
+from teola.tables import context_order
 from teola.tables.plan_builder import PASSES
-from teola.tables.retrieval import Retriever, search_of, share_contexts
+from teola.tables.retrieval import Retriever, search_of
 from teola.tables.retrieval_call import RetrievalCall
 from tests.planted import catches, edited
 from tests.tables.oracle import FunctionAsker, connected, oracle_rows, planned_rows, same
@@ -82,7 +83,12 @@ def run(sql: str, asked: Sequence[str | None], **options: Any) -> tuple[Function
 @catches(
     "rare-first",
     "contexts that few rows share go first",
-    edited(share_contexts, "n DESC", "n"),
+    edited(context_order._pick, "'n': n,", "'n': -n,"),
+)
+@catches(
+    "frequent-elsewhere",
+    "the second context is the one that most rows have, whatever they begin with",
+    edited(context_order._pick, "hash(node, best.context)", "0::UBIGINT"),
 )
 def test_contexts_go_by_how_many_rows_share_them_and_rows_by_contexts() -> None:
     """The example of the sheet, 9.12."""
@@ -92,6 +98,16 @@ def test_contexts_go_by_how_many_rows_share_them_and_rows_by_contexts() -> None:
         ['contexts: ["c1","c2","c3"]', "q: q1"],
         ['contexts: ["c1","c2","c6"]', "q: q3"],
         ['contexts: ["c1","c4","c5"]', "q: q2"],
+    ]
+    # `f` is in as many lists as `b` and more, but of those that begin with `a` more have `b`.
+    lists = {"q1": [*"abf"], "q2": [*"bac"], "q3": [*"aij"], "q4": ["a", "a"]}
+    lists |= {"q5": [*"fxm"], "q6": [*"fxn"], "q7": [*"xop"], "q8": [*"xqr"]}
+    search = Searches(lists)
+    some, _ = run("SELECT LLM('answer', RETRIEVE(q, 'c', 3)) FROM t", [*lists], search=search)
+    begins = [one.splitlines()[1].removeprefix("contexts: ") for one in some.prompts]
+    assert begins == [
+        *('["a","a"]', '["a","b","c"]', '["a","b","f"]', '["a","i","j"]'),
+        *('["x","f","m"]', '["x","f","n"]', '["x","o","p"]', '["x","q","r"]'),
     ]
     first, second = done.report["stages"]
     assert (first["instruction"], first["distinct"]) == ("RETRIEVE(..., 'c', 3)", 3)

@@ -90,13 +90,15 @@ class RowSource:
         """Whether all rows have been taken, or there will be no more for another reason."""
         return self._ended and (not self._buffer or self.error is not None)
 
-    def take(self) -> list[Row]:
+    def take(self, *, warming: bool = False) -> list[Row]:
         """The next window; empty if all were taken, or it is to be tried again once `ready` is
-        called."""
+        called. warming: it has one row."""
         waiting = len(self._buffer)
-        if waiting >= WINDOW + NEAR or self._ended or (self._due and waiting):
+        whole = waiting >= (1 if warming else WINDOW + NEAR)
+        if whole or self._ended or (self._due and waiting):
             self._due = False
-            rows = [self._buffer.popleft() for _ in range(window_end(self._buffer))]
+            end = window_end(self._buffer, warming=warming)
+            rows = [self._buffer.popleft() for _ in range(end)]
             with self._room:
                 self._room.notify()
             return rows

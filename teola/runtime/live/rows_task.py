@@ -96,7 +96,7 @@ class RowsTask:
         )
         most = windows(len(live.core.queues[call.engine].instances))
         wanted_by = deadline if self._priority == "interactive" else inf  # others do not hurry
-        run = RowRun(id, specs, asker, began=now, deadline=wanted_by, most=most)
+        run = RowRun(id, specs, asker, began=now, deadline=wanted_by, most=most, warm=call.warm)
         context = QueryContext(id, self._tenant, deadline, part_of=self._program)
 
         def look() -> None:
@@ -109,7 +109,9 @@ class RowsTask:
         sink = AnswerSink(self._on_answers, drained, self._broke)
         trace = Trace(id, self._app, None, now)
         done = loop.create_future()
-        asked = LiveRows(run, trace, context, call.instruction, call.decode, source, sink, done)
+        asked = LiveRows(
+            run, trace, context, call.instruction, call.decode, source, sink, done, call.shared
+        )
         if self._budget is not None:
             price = self._price or self._home.price_of(call.engine)
             asked.budget = RowBudget(self._budget, price, call.decode.max_tokens)

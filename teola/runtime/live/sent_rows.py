@@ -66,8 +66,9 @@ class LiveRows(AskedRows[Row]):
         source: RowSource,
         sink: AnswerSink,
         done: asyncio.Future[RowsEnd],
+        shared: float = 0.0,
     ) -> None:
-        super().__init__(run, trace)
+        super().__init__(run, trace, shared)
         self.context, self.decode = context, decode
         self.instruction = TextPart(Role.INSTRUCTION, instruction)
         self.source, self.sink, self.done = source, sink, done
@@ -85,11 +86,6 @@ class LiveRows(AskedRows[Row]):
         counted = self.prompt_tokens if self.answered and self._characters else 0
         each = self._characters / counted if counted else CHARACTERS
         return max(1, round(length / each))
-
-    @property
-    def found(self) -> int:
-        """Tokens of a row's prompt that engines had kept, on average."""
-        return self.cached_tokens // self.answered if self.answered else 0
 
     def give(self, over: RowsOver) -> None:
         """Rows are over: their answers go to whoever asked."""
@@ -249,7 +245,8 @@ class SentRows:
         """Take windows, as far as they are wanted and there."""
         live = self._live
         while asked.wanted and asked.ended is None and not asked.sink.full():
-            rows = [] if asked.source.error is not None else asked.source.take()
+            failed, warming = asked.source.error is not None, asked.run.warming
+            rows = [] if failed else asked.source.take(warming=warming)
             if not rows:
                 if asked.source.ended:
                     asked.wanted = 0
@@ -324,8 +321,8 @@ class SentRows:
             block = live.core.queues[asked.run.engine].instances[0].limits.block_tokens
             keys = keys[: tokens // block]
         asked.opened(rows)
-        found = min(asked.found, tokens - 1)
-        live.tell(asked.id, RowsCame(len(rows), tokens, found, keys), live.loop.time())
+        came = RowsCame(len(rows), tokens, asked.found_of(tokens), keys)
+        live.tell(asked.id, came, live.loop.time())
         live.wake()
 
     # --- rows -------------------------------------------------------------------------------

@@ -206,17 +206,20 @@ class Sim(Driver[Query]):
         tenant: str = "default",
         program: str = "",
         interactive: bool = False,
+        warm: bool = False,
+        shared: float = 0.0,
         deadline_s: float | None = None,
         cancel_after_s: float | None = None,
     ) -> str:
         """Let a run of rows begin at time `at`; how it ended is in `rows_results` then.
-        interactive: its rows go like calls, and leave no room to them."""
+        interactive: its rows go like calls, and leave no room to them. warm, shared: see
+        RowsCall."""
         id = id or f"r{self._count}"
         if engine not in self.core.queues:
             self._add_engine(engine, EngineKind.LLM)
         deadline = inf if deadline_s is None else at + deadline_s
-        whose = app, tenant, program
-        self.at(at, self._ask_rows, id, engine, iter(rows), *whose, interactive, deadline)
+        how = app, tenant, program, interactive, warm, shared, deadline
+        self.at(at, self._ask_rows, id, engine, iter(rows), *how)
         if deadline_s is not None:
             self.at(deadline, self._tell_late, id, DeadlineReached())
         if cancel_after_s is not None:
@@ -232,13 +235,17 @@ class Sim(Driver[Query]):
         tenant: str,
         program: str,
         interactive: bool,
+        warm: bool,
+        shared: float,
         deadline: float,
     ) -> None:
         asker = Asker(tenant, app, program or id, self.now)
         specs = RowSpecs(engine, "rows", interactive=interactive, output=0)
         most = windows(len(self.core.queues[engine].instances))
-        run = RowRun(id, specs, asker, began=self.now, deadline=deadline, most=most)
-        self.begin_rows(SimAsked(run, Trace(id, app, None, self.now), rows), self.now)
+        run = RowRun(id, specs, asker, began=self.now, deadline=deadline, most=most, warm=warm)
+        reuse = self._profiles[engine].prefix_reuse
+        asked = SimAsked(run, Trace(id, app, None, self.now), rows, shared if reuse else 0.0)
+        self.begin_rows(asked, self.now)
 
     def asked(self, run: str) -> SimAsked | None:
         """A run of rows in flight, by its id."""

@@ -67,8 +67,10 @@ class SimulatedRows:
 class SimAsked(AskedRows[SimRow]):
     """A run of rows in a simulation. rows: those that are still to come."""
 
-    def __init__(self, run: RowRun, trace: Trace, rows: Iterator[SimRow]) -> None:
-        super().__init__(run, trace)
+    def __init__(
+        self, run: RowRun, trace: Trace, rows: Iterator[SimRow], shared: float = 0.0
+    ) -> None:
+        super().__init__(run, trace, shared)
         self.wanted = 0
         self._rows, self._ahead = rows, list[SimRow]()
 
@@ -76,15 +78,14 @@ class SimAsked(AskedRows[SimRow]):
         """The next window; none is left if it is empty."""
         ahead = self._ahead
         ahead += islice(self._rows, AHEAD - len(ahead))
-        end = window_end(ahead)
+        end = window_end(ahead, warming=self.run.warming)
         self._ahead = ahead[end:]
         return ahead[:end]
 
     def size(self, rows: list[SimRow]) -> tuple[int, int]:
         """Tokens of a row's prompt on average, and how many of them were found so far."""
         tokens = max(1, sum(row.prompt for row in rows) // len(rows))
-        found = self.cached_tokens // self.answered if self.answered else 0
-        return tokens, min(found, tokens - 1)
+        return tokens, self.found_of(tokens)
 
     def result(self, now: float) -> SimulatedRows:
         """How it ended."""

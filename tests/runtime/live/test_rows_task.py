@@ -31,13 +31,15 @@ S = 10.0
 
 class Model:
     """Answers a row's text in upper case, in two pieces. troubles: how rows fail, the last first.
-    opened: what calls wait for."""
+    opened: what calls wait for. slow: rows that end once so many have begun. begun: calls so far
+    when a row gave its first token."""
 
     def __init__(self, at_once: int = 8, troubles: dict[str, list[Any]] | None = None) -> None:
         ops = frozenset(PREFILLS | DECODES)
         self.spec = EngineSpec("llm", EngineKind.LLM, ops, max_batch=10000, max_sequences=at_once)
         self.troubles = troubles or {}
         self.calls: Counter[str] = Counter()
+        self.slow, self.begun = dict[str, int](), dict[str, int]()
         self.running = self.most = 0
         self.opened = threading.Event()
         self.opened.set()
@@ -64,8 +66,11 @@ class Model:
                 await asyncio.sleep(0.001)
             if waiting := self.troubles.get(text):
                 raise waiting.pop()
+            self.begun[text] = sum(self.calls.values())
             yield Delta(f"<think>{instruction}</think>{text[:1]}".upper().replace("THINK", "think"))
             await asyncio.sleep(0)
+            while text in self.slow and len(self.begun) < self.slow[text]:
+                await asyncio.sleep(0.001)
             yield Delta(text[1:].upper(), "stop", Usage(20, 3, 16))
         finally:
             self.running -= 1
@@ -93,6 +98,17 @@ def asked(
 ) -> tuple[Runtime, RowsHandle]:
     runtime = Runtime({"llm": EngineConfig(lambda: model)}, learn=False)
     return runtime, runtime.ask_rows(RowsCall("why"), rows, heard, **options)
+
+
+def test_rows_wait_for_the_first_token_of_the_one_that_warms_and_no_longer() -> None:
+    model = Model(8)
+    model.slow = {"t0": 41}  # it ends after all others have begun
+    heard = Heard()
+    runtime = Runtime({"llm": EngineConfig(lambda: model)}, learn=False)
+    with runtime:
+        end = runtime.ask_rows(RowsCall("why", warm=True), numbered(41), heard).result(S)
+    assert (end.state, end.asked, end.tries, len(heard)) == ("ok", 41, 41, 41)
+    assert model.begun["t0"] == 1
 
 
 def numbered(count: int) -> Iterator[Row]:

@@ -1,0 +1,69 @@
+"""Rows for an engine that finds in a batch only what batches before it have computed.
+
+    sorted    [1,1,1][2,2,2][3,3,3]    each row computes its beginning: 9
+    dealt     [1,2,3][1,2,3][1,2,3]    the first batch computes all three: 3
+
+Rows of a beginning go to batches that follow each other, one to each, and a batch has as many
+beginnings as it has places (the paper's sheet, section 5: beginnings by descending frequency). When
+one has no more rows, the next takes its place. So behind the first batch a row finds its beginning,
+and what it shares with the row before it in sorted order as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heapreplace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import duckdb
+
+DEALT: Final = "teola_dealt"
+"""Beginnings with more than one row: the first batch of each, and its place in batches."""
+AT_ONCE: Final = 8192
+
+
+def dealt_sql(con: duckdb.DuckDBPyConnection, sql: str, places: int) -> str:
+    """SQL of the rows of `rows_sql`, dealt to batches of so many. Makes the table DEALT. What
+    changes is where windows may be cut: between batches."""
+    import pyarrow as pa
+
+    con.execute(f"CREATE OR REPLACE TABLE {DEALT} (opens UBIGINT, start BIGINT, place BIGINT)")
+    cursor = con.cursor()
+    try:
+        counts = cursor.execute(
+            f"SELECT CAST(opens AS UBIGINT), count(*) FROM ({sql}) GROUP BY 1 HAVING count(*) > 1 "
+            "ORDER BY 2 DESC, min(text)"
+        )
+        free = [(0, place) for place in range(places)]
+        heapify(free)
+        for batch in _batches(counts):
+            rows = []
+            for opens, count in batch:
+                start, place = free[0]
+                rows.append((opens, start, place))
+                heapreplace(free, (start + count, place))
+            types = (pa.uint64(), pa.int64(), pa.int64())
+            columns = [
+                pa.array(one, type)
+                for one, type in zip(zip(*rows, strict=True), types, strict=True)
+            ]
+            con.register("teola_batch", pa.Table.from_arrays(columns, ["opens", "start", "place"]))
+            con.execute(f"INSERT INTO {DEALT} SELECT * FROM teola_batch")
+            con.unregister("teola_batch")
+    finally:
+        cursor.close()
+    # Rows that share no beginning fill batches behind all others.
+    last = max(start for start, _ in free)
+    return (
+        f"SELECT key, text, batch AS opens FROM (SELECT key, text, coalesce(d.start + k, {last} + "
+        f"(row_number() OVER (PARTITION BY d.start IS NULL ORDER BY text, key) - 1) // {places}) "
+        "AS batch, d.place AS place FROM (SELECT key, text, CAST(opens AS UBIGINT) AS opens, "
+        "row_number() OVER (PARTITION BY opens ORDER BY text, key) - 1 AS k "
+        f"FROM ({sql})) r LEFT JOIN {DEALT} d USING (opens)) ORDER BY batch, place, text, key"
+    )
+
+
+def _batches(found: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[int, int]]]:
+    while batch := found.fetchmany(AT_ONCE):
+        yield batch
