@@ -45,8 +45,7 @@ def _make(folder: Path, python: Path, wanted: Sequence[str]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     try:
         venv.create(folder, with_pip=True)
-        command = [python, "-m", "pip", "install", "--quiet"]
-        command += ["--no-cache-dir", *wanted]
+        command = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", *wanted]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.CalledProcessError as error:
         lines = (error.stderr or error.stdout or "").strip().splitlines()

@@ -136,7 +136,7 @@ class Relation(TableQuery):
 
     def order_by(self, *keys: Any) -> Relation:
         """Rows in order: names or expressions; `.desc()` turns one."""
-        found = []
+        found: list[exp.Expr] = []
         for one in keys:
             node = self._own(one)
             found.append(node if isinstance(node, exp.Ordered) else exp.Ordered(this=node))
