@@ -39,6 +39,7 @@ ORDER: Final = (
     "tables",
     "sembench",
     "tables_peers",
+    "tables_peers",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 BUSY: Final = 2.0
