@@ -37,6 +37,9 @@ ORDER: Final = (
     "retrieval",
     "indexing",
     "tables",
+    "sembench",
+    "tables_peers",
+    "tables_peers",
 )
 """Where a section goes that is not there yet; those that are not listed come last."""
 BUSY: Final = 2.0

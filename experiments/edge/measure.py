@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 from rich.progress import Progress
 
 from experiments.common.command import Options, Report
+from experiments.common.environments import NotMade
 from experiments.edge import counting, environment
 from experiments.edge.counting import Run
 from experiments.edge.plans import CASES, QUICK, Case
@@ -97,7 +98,7 @@ def _versions(systems: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     if "litellm" in systems:
         try:
             versions["litellm"] = environment.installed()
-        except environment.NotMade as error:
+        except NotMade as error:
             missing["litellm"] = versions["litellm"] = str(error)
     return versions, missing
 

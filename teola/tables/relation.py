@@ -69,7 +69,7 @@ class Relation(TableQuery):
         """The rows for which every condition is true."""
         if not conditions:
             return self
-        select = self._base(("limit", "offset", "distinct", "group", "order"), renames=True)
+        select = self._base(("limit", "offset", "distinct", "group", "order"))
         where = select.args.get("where")
         whole = where.this if where is not None else None
         for one in conditions:
@@ -80,7 +80,7 @@ class Relation(TableQuery):
 
     def select(self, *columns: Any, **named: Any) -> Relation:
         """Columns: names, expressions, and expressions by name."""
-        select = self._base(("limit", "offset", "distinct", "group", "order"), renames=True)
+        select = self._base(("limit", "offset", "distinct", "group", "order"))
         select.set("expressions", self._listed(columns, named))
         return self._made(select)
 
@@ -136,11 +136,15 @@ class Relation(TableQuery):
 
     def order_by(self, *keys: Any) -> Relation:
         """Rows in order: names or expressions; `.desc()` turns one."""
-        select = self._base(("limit", "offset", "order"))
-        found = []
+        found: list[exp.Expr] = []
         for one in keys:
             node = self._own(one)
             found.append(node if isinstance(node, exp.Ordered) else exp.Ordered(this=node))
+        inside = [one for one in map(self._inside, found) if one is not None]
+        if len(inside) == len(found):
+            select, found = self._tree.copy(), inside
+        else:
+            select = self._base(("limit", "offset", "order"))
         select.set("order", exp.Order(expressions=found))
         return self._made(select)
 
@@ -149,7 +153,7 @@ class Relation(TableQuery):
         for name, value in (("limit", rows), ("offset", offset)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise InputError(f"{name} must be a whole number from 0, not {value!r}")
-        select = self._base(("limit", "offset"))
+        select = self._base(("limit", "offset"), listed=True)
         select.set("limit", exp.Limit(expression=exp.Literal.number(rows)))
         if offset:
             select.set("offset", exp.Offset(expression=exp.Literal.number(offset)))
@@ -163,12 +167,31 @@ class Relation(TableQuery):
 
     # --- how ------------------------------------------------------------------------------
 
-    def _base(self, taken: tuple[str, ...], *, renames: bool = False) -> exp.Select:
-        """A SELECT to add a clause to: this one where none of `taken` is in it, else one around."""
+    def _base(self, taken: tuple[str, ...], *, listed: bool = False) -> exp.Select:
+        """A SELECT to add a clause to: this one where none of `taken` is in it, else one around.
+        listed: the clause means the same where columns are listed, for it names none."""
         lists = not all(isinstance(one, exp.Star) for one in self._tree.expressions)
-        if any(self._tree.args.get(key) for key in taken) or (renames and lists) or lists:
+        if any(self._tree.args.get(key) for key in taken) or (lists and not listed):
             return exp.select("*").from_(_as_source(self._tree, "s"))
         return self._tree.copy()
+
+    def _inside(self, key: exp.Expr) -> exp.Expr | None:
+        """A key of an order as it is said within this SELECT, of what its columns stand for; None
+        where that is not the same: then the order is that of a SELECT around it."""
+        taken = ("limit", "offset", "order", "distinct", "group")
+        if any(self._tree.args.get(name) for name in taken):
+            return None
+        if all(isinstance(one, exp.Star) for one in self._tree.expressions):
+            return key
+        listed = {one.alias: one.unalias() for one in self._tree.expressions if one.alias}
+        columns = list(key.find_all(exp.Column))
+        if any(one.name not in listed or has_call(listed[one.name]) for one in columns):
+            return None
+
+        def said(node: exp.Expr) -> exp.Expr:
+            return held(listed[node.name].copy()) if isinstance(node, exp.Column) else node
+
+        return key.transform(said)
 
     def _made(self, select: exp.Select) -> Relation:
         return Relation(select, self._tables, self._origin, **self._defaults)
@@ -224,7 +247,7 @@ class Grouped:
     def agg(self, **named: Any) -> Relation:
         """One row for each group: its keys, and these."""
         relation = self._relation
-        select = relation._base(("limit", "offset", "distinct", "group", "order"), renames=True)
+        select = relation._base(("limit", "offset", "distinct", "group", "order"))
         keys = relation._listed(self._keys, {}) if self._keys else []
         values = relation._listed((), named) if named else []
         if not keys and not values:

@@ -12,7 +12,9 @@ import pytest
 import teola.tables.frames  # noqa: F401
 from teola import tables
 from teola.errors import InputError, UnknownName
+from teola.tables import Relation
 from teola.tables.workspace import Workspace
+from tests.planted import catches, edited
 from tests.tables.oracle import FunctionAsker
 
 T = pa.table({"id": [1, 2, 3, 4], "a": ["x", "y", None, "x"], "n": [1, 2, 2, 1]})
@@ -85,6 +87,34 @@ def test_operations() -> None:
     assert run(t.filter(t.a.is_null() | t.n.is_in([7])).select("id")) == [(3,)]
     assert run(t.with_columns(k=ok).filter(t.n == 1).select("k")) == [("Yes",), ("Yes",)]
     assert run(t.filter(~(t.n == 1)).select("id").limit(1)) == [(2,)]
+
+
+@catches(
+    "limit-around",
+    "a limit stands in a SELECT around the one that lists the columns, which asks for all rows",
+    edited(Relation.limit, '"offset"), listed=True', '"offset")'),
+)
+@catches(
+    "order-around",
+    "an order stands in a SELECT around the one that lists the columns, and takes the limit along",
+    edited(Relation.order_by, "len(inside) == len(found)", "False"),
+)
+def test_a_limit_behind_a_select_stops_as_that_of_sql() -> None:
+    rows = pa.table({"id": list(range(99)), "a": [f"text {k}" for k in range(99)]})
+    for order, sql in (None, ""), ("turned", "ORDER BY turned"):
+        t = tables.table(rows)
+        found = t.filter(tables.llm("ok?", t.a) == "Yes").select("id", turned=0 - t.id)
+        written = f"SELECT id, 0 - id AS turned FROM t WHERE LLM('ok?', a) = 'Yes' {sql} LIMIT 1"
+        asked = []
+        for query in (
+            (found if order is None else found.order_by(order)).limit(1),
+            tables.sql(written, {"t": rows}),
+        ):
+            asker = FunctionAsker(lambda instruction, values: ("Yes", None))
+            done = query.run(ask_rows=asker, answers=False)
+            asked.append((done.rows, len(asker.prompts)))
+        assert asked[0] == asked[1]
+        assert asked[0][1] < 99
 
 
 def test_relations_never_change() -> None:

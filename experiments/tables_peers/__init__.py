@@ -1,0 +1,1 @@
+"""One query over tables, by Teola and by what else people use for it. See README.md here."""

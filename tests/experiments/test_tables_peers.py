@@ -1,0 +1,141 @@
+"""Tables beside other systems: answers from prompts, the server, two clients, and the page."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from experiments.tables_peers import __main__ as command
+from experiments.tables_peers import figures
+from experiments.tables_peers.answers import POISON, NoRow, answer_to, fields_in, row_prompt
+from experiments.tables_peers.clients import WARM, Job, asyncio_openai, ours
+from experiments.tables_peers.data import DATA, Table, table
+from experiments.tables_peers.measure import _wrong
+from experiments.tables_peers.running import Found
+from experiments.tables_peers.server import Model, Server
+from teola.errors import InputError
+from tests.planted import catches, edited
+
+FOLDER = Path(figures.__file__).parent
+RULES = "Say what it is. Answer with its code."
+ROW = {"title": 'Gull "one" \\ two', "info": "é, ünd: more"}
+
+
+@catches(
+    "in-order",
+    "an answer depends on the order of the fields",
+    edited(answer_to, "sorted(", "list("),
+)
+def test_an_answer_is_of_the_row_wherever_it_stands() -> None:
+    wanted = answer_to(ROW)
+    turned = dict(reversed(ROW.items()))
+    plain = row_prompt(RULES, ROW)
+    head, _, lines = plain.partition("\n")
+    for prompt in (
+        plain,
+        row_prompt(RULES, turned),
+        f"You are a helper. [Prompt]: \N{LEFT-POINTING DOUBLE ANGLE QUOTATION MARK}{plain}\n\nBye.",
+        f"system: {head}\nuser: \n{lines}",
+        json.dumps({"prompt": plain, "more": "x: y"}),
+    ):
+        assert answer_to(fields_in(prompt, RULES, list(ROW))) == wanted
+    assert answer_to({**ROW, "info": "else"}) != wanted
+    for broken in ("title: Gull", RULES, f"{RULES}\ntitle: Gull\nelse"):
+        with pytest.raises(NoRow):
+            fields_in(broken, RULES, list(ROW))
+
+
+def made(rows: int) -> Table:
+    """So many rows, of which two are equal."""
+    found = [{"title": f"film {k}", "info": f"It is about gulls. {k}"} for k in range(rows - 1)]
+    return Table(DATA["movies_small by movie"], (*found, found[0]))
+
+
+@asynccontextmanager
+async def serving(of: Table) -> AsyncIterator[tuple[Model, str]]:
+    model = Model()
+    model.begin(of.asked.instruction, of.names)
+    steps = asyncio.create_task(model.run())
+    listening = await asyncio.start_server(Server(model).connection, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    try:
+        yield model, f"http://127.0.0.1:{port}/v1"
+    finally:
+        steps.cancel()
+        listening.close()
+
+
+async def test_the_server_counts_and_answers_texts_tools_and_streams() -> None:
+    of = made(3)
+    prompt = row_prompt(of.asked.instruction, of.rows[0])
+    wanted = answer_to(of.rows[0])
+    function = {"name": "send", "parameters": {"properties": {"said": {"type": "string"}}}}
+    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": prompt}]}
+    async with serving(of) as (model, url), httpx.AsyncClient(base_url=url) as client:
+
+        async def ask(**more: Any) -> httpx.Response:
+            return await client.post("/chat/completions", json=body | more)
+
+        first = (await ask()).json()
+        again = (await ask()).json()
+        assert first["choices"][0]["message"]["content"] == wanted
+        found = [one["usage"]["prompt_tokens_details"]["cached_tokens"] for one in (first, again)]
+        assert found[0] == 0
+        assert found[1] == first["usage"]["prompt_tokens"] // 16 * 16
+        tool = (await ask(tools=[{"type": "function", "function": function}])).json()
+        called = tool["choices"][0]["message"]["tool_calls"][0]["function"]
+        assert json.loads(called["arguments"]) == {"said": wanted}
+        streamed = (await ask(stream=True)).text
+        assert wanted in streamed
+        assert streamed.endswith("data: [DONE]\n\n")
+        body["messages"][0]["content"] = f"{POISON} {prompt}"
+        assert (await ask()).status_code == 400
+        body["messages"][0]["content"] = WARM
+        assert (await ask()).json()["choices"][0]["message"]["content"] == "hello"
+        counted = model.counters()
+        assert counted["strange"] == 1
+        assert (counted["calls"], counted["answered"], counted["refused"]) == (5, 4, 1)
+        assert counted["unreadable"] == 0
+
+
+async def test_ours_and_asyncio_answer_every_row(tmp_path: Path) -> None:
+    of = made(6).poisoned()
+    of.write(tmp_path / "rows.jsonl")
+    async with serving(of) as (model, url):
+        job = Job(
+            *(str(tmp_path / "rows.jsonl"), of.asked.instruction, of.names, url, "scripted"),
+            *(str(tmp_path), 8),
+        )
+        for system, calls in ((ours, 6), (asyncio_openai, 7)):
+            model.begin(of.asked.instruction, of.names)
+            answers = await asyncio.to_thread(system(job))
+            assert _wrong(of, Found(answers, 0, 0, "")) == 1, "the poisoned one"
+            assert answers[3] is None
+            assert model.counters()["calls"] == calls
+
+
+def test_rows_that_are_wrong_or_missing_count() -> None:
+    of = made(4)
+    answers: dict[int, str | None] = {k: answer_to(row) for k, row in enumerate(of.rows)}
+    assert _wrong(of, Found(answers, 0, 0, "")) == 0
+    answers[0], answers[1] = answers[1], answers[0]
+    del answers[3]
+    assert _wrong(of, Found(answers, 0, 0, "")) == 3
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"beer\.csv"):
+        table(tmp_path, "beer by style", 10)
+    for words, said in (
+        (["--systems", "pandas", "--data", str(tmp_path)], "asyncio"),
+        (["--sets", "wine", "--data", str(tmp_path)], "beer by style"),
+    ):
+        with pytest.raises(SystemExit, match=said):
+            command.main(words)
