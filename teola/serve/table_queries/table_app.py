@@ -27,7 +27,7 @@ from teola.runtime.runtime import Runtime
 from teola.serve.board import Board
 from teola.serve.table_queries.registered_tables import RegisteredTables
 from teola.serve.table_queries.table_run import APP, TableAsker, TableRun
-from teola.tables.answer_table import AnswersInUse
+from teola.tables.answers_file import AnswersInUse
 from teola.threads import Threads
 from teola.workflow.components import component
 
