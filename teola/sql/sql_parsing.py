@@ -8,6 +8,7 @@ as in CAST(a AS b), are read by sqlglot's own parsers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,8 @@ MOST_CHARACTERS: Final = 10_000
 DEEPEST: Final = 200
 """Brackets inside brackets: a parser and a database go down into them by recursion."""
 MOST_NODES: Final = 20_000
+_TOKEN: Final = re.compile(r"<Token token_type: [\w.]+, text: (.*?), line: [^>]*>")
+"""A token as sqlglot's errors print it."""
 
 
 def parsed(sql: str, dialect: SqlDialect) -> exp.Expr:
@@ -40,7 +43,8 @@ def parsed(sql: str, dialect: SqlDialect) -> exp.Expr:
         statements = _statements(sql, dialect)
     except Exception as error:  # noqa: BLE001 - the parser fails in many ways on what is no SQL
         said = str(error).splitlines() or [type(error).__name__]
-        raise ToolError(f"this is no SQL that can be read: {said[0]}") from None
+        told = _TOKEN.sub(lambda token: repr(token[1]), said[0])
+        raise ToolError(f"this is no SQL that can be read: {told}") from None
     if len(statements) != 1:
         raise ToolError("give one SELECT and nothing else")
     return statements[0]

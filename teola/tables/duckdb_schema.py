@@ -180,6 +180,8 @@ def said(error: Exception) -> str:
     kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
     text = _KIND.sub("", " ".join(kept)) or type(error).__name__
     if "No function matches" in text and "VARCHAR" in text:
+        # Candidates are a long list, and none of them is what helps.
+        text = text.partition(" You might need")[0]
         text += " (an LLM's answer is a text: give it a type, as in LLM(..., type := 'INTEGER'))"
     text = text.replace("any_value(CAST(teola_null_of", "LLM_AGG((teola_null_of")
     return text.replace("teola_null_of", "LLM")
