@@ -10,6 +10,7 @@ import pytest
 
 from teola.cli import call
 from teola.tables import plan_runs
+from tests.fake_openai import FakeOpenAI
 from tests.tables.oracle import FunctionAsker
 
 QUERY = "SELECT id, LLM('Tone?', text, choices := ['good', 'bad']) AS tone FROM r"
@@ -112,6 +113,24 @@ def test_a_budget_ends_it(
     words = ("sql", QUERY, "--table", "r=r.csv", *LLM, "--most-calls", "1")
     found = told(capsys, *words, "--json", code=1)
     assert (found["state"], found["asked"]) == ("partial", 1)
+
+
+def test_a_configuration_says_who_is_asked_and_with_which_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("A_KEY", "secret")
+    with FakeOpenAI("good", model="m", api_key="secret") as server:
+        (folder / "teola.toml").write_text(
+            '[engines.llm]\ntype = "openai"\n'
+            f'options = {{ url = "{server.url}", model = "m", api_key = "${{A_KEY}}" }}\n'
+        )
+        words = ("sql", QUERY, "--table", "r=r.csv", "--config", "teola.toml", "--json")
+        assert told(capsys, *words, "--explain")["total"]["calls"] == 3
+        assert server.requests == []
+        found = told(capsys, *words)
+    assert (found["state"], found["asked"]) == ("ok", 3)
+    (kept,) = told(capsys, "answers", "list", "--json")
+    assert kept["model"].startswith("m at http")
 
 
 @pytest.mark.parametrize(
