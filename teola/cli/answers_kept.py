@@ -24,7 +24,7 @@ DELETE_EXAMPLES = o.examples(
 SHOWN, DAY, MINUTE, MODEL = 8, 10, 16, 20
 """Characters that tables for people have of digests, of times, and of a model's name."""
 
-AnswersFile = Annotated[
+AnswersOption = Annotated[
     str | None,
     typer.Option(
         "--answers",
@@ -37,7 +37,7 @@ AnswersFile = Annotated[
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
-def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug = False) -> int:
+def list_(answers: AnswersOption = None, as_json: o.Json = False, debug: o.Debug = False) -> int:
     """List the calls whose answers are kept."""
     from teola.cli.showing import console, cut_cell, print_json, show_table
     from teola.tables.kept import kept_operators
@@ -68,7 +68,7 @@ def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug =
 def show(
     operator: Annotated[str, typer.Argument(metavar="OPERATOR", show_default=False)],
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
-    answers: AnswersFile = None,
+    answers: AnswersOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -100,7 +100,7 @@ def delete(
         str | None,
         typer.Option(metavar="DATE", show_default=False, help="Those that are older."),
     ] = None,
-    answers: AnswersFile = None,
+    answers: AnswersOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:

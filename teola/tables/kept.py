@@ -26,7 +26,7 @@ class KeptCall(NamedTuple):
     last: datetime
 
 
-class KeptAnswer(NamedTuple):
+class ListedAnswer(NamedTuple):
     """One answer. at: when it came, in UTC."""
 
     key: str
@@ -38,14 +38,14 @@ class KeptAnswer(NamedTuple):
     at: datetime
 
 
-class KeptAnswers(Protocol):
+class AnswersListing(Protocol):
     """Answers of one place. Operators are whole digests."""
 
     def calls(self) -> list[tuple[Any, ...]]:
         """A KeptCall's fields for each call, the one that was answered last first."""
 
     def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
-        """A KeptAnswer's fields for each answer of a call, the newest first."""
+        """A ListedAnswer's fields for each answer of a call, the newest first."""
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
         """Delete answers of a call, or those before a time in UTC. How many."""
@@ -55,7 +55,7 @@ class KeptAnswers(Protocol):
 
 
 @contextmanager
-def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
+def _opened(given: str | None) -> Iterator[AnswersListing | None]:
     """The answers of a place; None: there are none yet."""
     place = answers_place(given)
     if place is None:
@@ -65,7 +65,7 @@ def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
             raise InputError(f"there is no answers file {place}")
         yield None
         return
-    kept: KeptAnswers = (
+    kept: AnswersListing = (
         AnswersInDatabase(place.dsn) if isinstance(place, AnswersDsn) else AnswersInFile(place)
     )
     try:
@@ -85,7 +85,7 @@ def _date(value: datetime) -> str:
     return f"{value.isoformat(timespec='seconds')}Z"
 
 
-def _operator(kept: KeptAnswers, beginning: str) -> str:
+def _operator(kept: AnswersListing, beginning: str) -> str:
     known = [KeptCall(*one).operator for one in kept.calls()]
     found = [one for one in known if one.startswith(beginning)]
     if len(found) > 1:
@@ -100,7 +100,7 @@ def kept_answers(place: str | None, operator: str, limit: int) -> list[dict[str,
     with _opened(place) as kept:
         if kept is None:
             raise UnknownName("operator", operator, [])
-        rows = [KeptAnswer(*one) for one in kept.answers(_operator(kept, operator), limit)]
+        rows = [ListedAnswer(*one) for one in kept.answers(_operator(kept, operator), limit)]
     return [{**one._asdict(), "at": _date(one.at)} for one in rows]
 
 
