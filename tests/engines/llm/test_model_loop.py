@@ -89,6 +89,27 @@ async def test_what_was_generated_can_be_found(whole: TransformersModel, ended: 
     assert whole.kv.match(keys) == (len(ids) + len(job.produced) - 1) // 16
 
 
+async def test_who_has_closed_its_loop_takes_no_answer_of_others_along(
+    whole: TransformersModel,
+) -> None:
+    """Three jobs side by side, the first and the last of a loop that is no more."""
+    gone = asyncio.new_event_loop()
+    gone.close()
+    asked = question(TEXT, max_tokens=6)
+    ids = whole._call_ids(asked, complete=True)
+    jobs = [whole._job(asked, ids, asked.decode) for _ in range(3)]
+    jobs[0].loop = jobs[2].loop = gone
+    for job in jobs:
+        whole._started().submit(job)
+    text, reason = "", None
+    async with asyncio.timeout(20):
+        while reason is None:
+            outcome = await jobs[1].queue.get()
+            assert isinstance(outcome, Delta), outcome
+            text, reason = text + outcome.text, outcome.finish_reason
+    assert text == (await answer(whole, asked))[0]
+
+
 def found(engine: TransformersModel) -> set[Hashable]:
     assert engine.kv is not None
     return set(engine.kv.keys())

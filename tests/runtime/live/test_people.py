@@ -17,7 +17,7 @@ from teola.graph import Inquiry
 from teola.policies.work import Work
 from teola.query.desk import desk_of
 from teola.query.result import Result
-from teola.runtime.live.people import AsksPeople, People, chosen
+from teola.runtime.live.people import AsksPeople, People
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.graph_run import GraphRun
 from teola.workflow.component import Template
@@ -398,16 +398,3 @@ def test_an_answer_that_comes_too_late_is_not_waited_for(runtime: Runtime) -> No
 
     *_, last = app.stream(topic="tides", on_ask=answer)
     assert (last.outputs, last.missing) == ({"said": None, "told": "yes"}, ("ask",))  # type: ignore[union-attr]
-
-
-def test_one_open_question_need_not_be_named_and_others_must_be() -> None:
-    schemas = {name: {"type": "boolean"} for name in ("first", "second")}
-    assert chosen({"first": schemas["first"]}, None, True) == "first"
-    assert chosen(schemas, "second", False) == "second"
-    for named, told in (({}, "nothing is open"), (schemas, "'first', 'second'")):
-        with pytest.raises(InputError, match=told):
-            chosen(named, None, True)
-    with pytest.raises(UnknownName, match="third"):
-        chosen(schemas, "third", True)
-    with pytest.raises(InputError):
-        chosen(schemas, "second", "no")

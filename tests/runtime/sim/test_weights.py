@@ -106,6 +106,32 @@ def test_a_turn_weighs_as_its_query_and_has_the_turns_behind_it_that_are_expecte
     assert (last.behind_s, last.longer_s) == (0.0, 0.0)
 
 
+@catches(
+    "outer-forgotten",
+    "a part of a part is told what follows the inner one only",
+    edited(module.part_run, "behind_s = run.behind_s + max", "behind_s = max"),
+)
+def test_a_turn_inside_a_turn_has_all_behind_it_that_follows_either() -> None:
+    """Twice two turns and a call, and a last one: all one after the other, as is expected."""
+    more: dict[str, Any] = {"until": lambda text: False, "expect": 2}
+    inner = Loop(
+        Generate(inputs={"context": "draft"}) >> better,
+        carry={"draft": "better"},
+        reads=["better"],
+        gives=["better"],
+        name="inner",
+        **more,
+    )
+    noted = Generate(name="note", inputs={"context": "better"}, outputs={"answer": "noted"})
+    outer = Loop(inner >> noted, carry={"draft": "noted"}, reads=["noted"], gives=["noted"], **more)
+    last = Generate(name="last", inputs={"context": "noted"})
+    inputs = {"question": "text", "draft": "text"}
+    works = sent(App("loop", outer >> last, inputs=inputs, outputs={"end": "answer"}))
+    assert [work.total_s / PART_S for work in works] == pytest.approx([7] * 7)
+    left = [(work.behind_s + work.spec.estimate.rest_s) / PART_S for work in works]
+    assert left == pytest.approx([7, 6, 5, 4, 3, 2, 1])
+
+
 def test_what_follows_a_turn_is_learned_and_nothing_follows_a_loop_that_has_ended() -> None:
     """Of ten runs, nine had two turns and one eight. So 2.6 are expected at first; in the third
     turn it is known that it will be eight; and four there were."""
