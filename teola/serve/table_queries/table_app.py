@@ -9,7 +9,7 @@ another server, goes on from there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,10 +37,25 @@ WAITING: Final = 4096
 """Queries over tables at once, with those that wait for their turn."""
 GRACE_S: Final = 1.0
 """After which DuckDB is interrupted in the midst of a statement of a query that nobody wants."""
+CLOSE_S: Final = 5.0
+"""How long the end of a server waits for runs to write what has come."""
 NOTED: Final = 512
 """Queries of which it is held that they have got on since their server died."""
 AGAIN_S: Final = 0.5
 """Before answers are looked for again that another process writes."""
+
+
+class TablesEngine(PythonEngine):
+    """Runs the component of TableApp. wound_up: waits for what goes on in threads."""
+
+    def __init__(self, name: str, wound_up: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(name, WAITING)
+        self._wound_up = wound_up
+
+    async def close(self) -> None:
+        """See PythonEngine."""
+        await self._wound_up()
+        await super().close()
 
 
 class TableApp(App):
@@ -58,8 +73,7 @@ class TableApp(App):
                 f"engine {ENGINE!r} has the name of what queries over tables run on: rename it, or "
                 "serve no [tables.NAME]"
             )
-        configs = {ENGINE: EngineConfig(PythonEngine, {"concurrency": WAITING})}
-        runtime.configs = {**runtime.configs, **configs}
+        runtime.configs = {**runtime.configs, ENGINE: EngineConfig(self.tables_engine)}
         self.tables, self._asks, self._board = tables, runtime, board
         self._threads = Threads("tables")
         self._places = asyncio.Semaphore(tables.limits.queries)
@@ -81,6 +95,15 @@ class TableApp(App):
         if result.state != "ok" or not isinstance(table, Mapping):
             return result
         return replace(result, state=table["state"])
+
+    def tables_engine(self, name: str) -> PythonEngine:
+        """What its component runs on."""
+        return TablesEngine(name, self.wound_up)
+
+    async def wound_up(self) -> None:
+        """Wait until runs that nobody waits for have written what came, CLOSE_S at most."""
+        if self._winding:
+            await asyncio.wait(set(self._winding), timeout=CLOSE_S)
 
     async def _answer(self, query: str, options: Any) -> dict[str, Any]:
         """The table that a query gives."""

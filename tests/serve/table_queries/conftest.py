@@ -39,7 +39,7 @@ class Site:
 
     def client(self, who: str) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.keys[who]}"}
-        return httpx.Client(base_url=self.served.url, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.served.url, headers=headers, timeout=120)
 
     @property
     def asked(self) -> list[str]:
