@@ -9,7 +9,8 @@ from teola.tables.answers_database import AnswersDatabase
 
 
 class AnswersInDatabase:
-    """See AnswersListing. Raises InputError where the database cannot be reached or is not right."""
+    """See AnswersListing. Raises InputError where the database cannot be reached, or is not
+    right."""
 
     def __init__(self, dsn: str) -> None:
         self._database = AnswersDatabase(dsn, writes=False)
