@@ -30,7 +30,7 @@ from teola.learning import Learner
 from teola.policies.work import Size, Work, WorkKey
 from teola.runtime.asked_rows import AskedRows
 from teola.runtime.billing import Billing
-from teola.runtime.in_flight import Growing, Place, Query, may_feed, told_port
+from teola.runtime.in_flight import Growing, Place, Query, grows, may_feed, told_port
 from teola.runtime.next_reads import next_reads
 from teola.runtime.observe.noting import note
 from teola.runtime.values import bytes_of
@@ -433,7 +433,7 @@ class Driver(ABC, Generic[Q]):
 
     def begin_growth(self, query: Q, i: int, growth: Growth, now: float) -> None:
         """Primitive `i` grows from now on."""
-        growing = query.grows(i, growth)
+        growing = grows(query, i, growth)
         self._follow(growing, growth.begin, now)
 
     def item_written(self, query: Q, head: int, k: int, item: Any, now: float) -> bool:
@@ -462,7 +462,7 @@ class Driver(ABC, Generic[Q]):
             if not may_feed(query, i, giver):
                 return False
             try:
-                growing = query.grows(i, self.growth(query, i))
+                growing = grows(query, i, self.growth(query, i))
             except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
                 self.undecided(query, i, error, now)
                 return True

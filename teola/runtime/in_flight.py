@@ -76,13 +76,6 @@ class Query:
             tokens += self.store.prompt_tokens(piece)
         return tokens
 
-    def grows(self, i: int, growth: Growth) -> Growing:
-        """Primitive `i` grows from now on."""
-        params = self.plan.primitives[i].params
-        assert isinstance(params, GrowParams)
-        growing = self.growing[i] = Growing(self, i, params, growth, params.grower.at_once)
-        return growing
-
 
 @dataclass(slots=True, eq=False)
 class Growing:
@@ -176,6 +169,14 @@ class Place:
     depth: int
     grow: Grow
     recorded: bool = True
+
+
+def grows(query: Query, i: int, growth: Growth) -> Growing:
+    """Primitive `i` grows from now on."""
+    params = query.plan.primitives[i].params
+    assert isinstance(params, GrowParams)
+    growing = query.growing[i] = Growing(query, i, params, growth, params.grower.at_once)
+    return growing
 
 
 def may_feed(query: Query, i: int, giver: int) -> bool:
