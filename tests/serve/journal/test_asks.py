@@ -9,9 +9,9 @@ import pytest
 
 from teola.errors import InputError, UnknownName
 from teola.graph import Inquiry
-from teola.query.journal import durable
+from teola.query.journal import durable, statements
 from teola.query.journal.durable import Filed
-from teola.query.journal.journal import Journal
+from teola.query.journal.journal import SEALING, Journal
 from teola.query.journal.lost import Answered
 from tests.serve.journal.conftest import rows
 from tests.serve.journal.test_holders import reached
@@ -64,3 +64,15 @@ async def test_one_that_cannot_be_read_hides_those_of_its_query_alone(
         change = "UPDATE teola_journal.asks SET told = '{' WHERE query = 'p' AND id = %s"
         await asyncio.to_thread(rows, made, change, broken)
         assert await still_open(journal, "p", "q") == {"p": None, "q": list(ASKS)}
+
+
+async def test_what_could_not_be_read_is_tried_again_once_the_journal_is_sealed_anew(
+    made: str,
+) -> None:
+    async with reached(made) as journal, journal.session() as session:
+        journal.unreadable.add("q")
+        await journal.look_at_note(session)
+        assert journal.unreadable == {"q"}, "nothing is otherwise than before"
+        await journal.database.note(statements.BEGIN_SEALING, SEALING)
+        await journal.look_at_note(session)
+        assert not journal.unreadable
