@@ -253,7 +253,7 @@ class SharedAnswers(AnswerTable):
     def _note(self, statement: LiteralString, given: Sequence[Any]) -> None:
         """Write what only saves something: no query ends for it."""
         with contextlib.suppress(AnswersLost):
-            self.database.execute(statement, tuple(given))
+            self.database.execute(statement, tuple(given), patient=False)
 
     def close(self) -> None:
         """Let go of all keys, and of the server."""
