@@ -25,8 +25,8 @@ from uuid import UUID
 import psycopg
 from psycopg import conninfo
 
-from teola.errors import EngineUnavailable, InputError
-from teola.tables.answer_table import Operator, StoredAnswer
+from teola.errors import InputError
+from teola.tables.answer_table import AnswersLost, Operator, StoredAnswer
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -127,10 +127,6 @@ _RELEASE_ERRORS: Final[LiteralString] = """
 UPDATE teola_answers.answers SET claimed_by = NULL, claimed_until = NULL
 WHERE key = ANY(%(keys)s::text[]) AND claimed_by = %(run)s
 """
-
-
-class AnswersLost(EngineUnavailable):
-    """The database of answers was lost while a query ran, or does not let it write."""
 
 
 class FoundAnswer(NamedTuple):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 from teola.errors import InputError, UnknownName
 from teola.tables.answers_place import AnswersDsn, answers_place
-from teola.tables.kept_in_database import AnswersInDatabase
 from teola.tables.kept_in_file import AnswersInFile
 
 
@@ -65,9 +64,13 @@ def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
             raise InputError(f"there is no answers file {place}")
         yield None
         return
-    kept: KeptAnswers = (
-        AnswersInDatabase(place.dsn) if isinstance(place, AnswersDsn) else AnswersInFile(place)
-    )
+    kept: KeptAnswers
+    if isinstance(place, AnswersDsn):
+        from teola.tables.kept_in_database import AnswersInDatabase
+
+        kept = AnswersInDatabase(place.dsn)
+    else:
+        kept = AnswersInFile(place)
     try:
         yield kept
     finally:
