@@ -21,7 +21,7 @@ DELETE_EXAMPLES = o.examples(
     "teola answers delete 3f2a9c1b", "teola answers delete --before 2026-01-01"
 )
 
-AnswersFile = Annotated[
+AnswersOption = Annotated[
     str | None,
     typer.Option(
         "--answers",
@@ -34,7 +34,7 @@ AnswersFile = Annotated[
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
-def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug = False) -> int:
+def list_(answers: AnswersOption = None, as_json: o.Json = False, debug: o.Debug = False) -> int:
     """List the calls whose answers are kept."""
     from teola.cli.showing import console, print_json, show_table
     from teola.tables.kept import kept_operators
@@ -54,7 +54,7 @@ def list_(answers: AnswersFile = None, as_json: o.Json = False, debug: o.Debug =
 def show(
     operator: Annotated[str, typer.Argument(metavar="OPERATOR", show_default=False)],
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 20,
-    answers: AnswersFile = None,
+    answers: AnswersOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -81,7 +81,7 @@ def delete(
         str | None,
         typer.Option(metavar="DATE", show_default=False, help="Those that are older."),
     ] = None,
-    answers: AnswersFile = None,
+    answers: AnswersOption = None,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:

@@ -12,7 +12,7 @@ from teola.tables.answers_place import AnswersDsn, answers_place
 from teola.tables.kept_in_file import AnswersInFile
 
 
-class KeptCall(NamedTuple):
+class ListedCall(NamedTuple):
     """Answers of one call. bytes: what they take, about. first, last: when they came, in UTC."""
 
     operator: str
@@ -25,7 +25,7 @@ class KeptCall(NamedTuple):
     last: datetime
 
 
-class KeptAnswer(NamedTuple):
+class ListedAnswer(NamedTuple):
     """One answer. at: when it came, in UTC."""
 
     key: str
@@ -37,14 +37,14 @@ class KeptAnswer(NamedTuple):
     at: datetime
 
 
-class KeptAnswers(Protocol):
+class AnswersStore(Protocol):
     """Answers of one place. Operators are whole digests."""
 
     def calls(self) -> list[tuple[Any, ...]]:
-        """A KeptCall's fields for each call, the one that was answered last first."""
+        """A ListedCall's fields for each call, the one that was answered last first."""
 
     def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
-        """A KeptAnswer's fields for each answer of a call, the newest first."""
+        """A ListedAnswer's fields for each answer of a call, the newest first."""
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
         """Delete answers of a call, or those before a time in UTC. How many."""
@@ -54,7 +54,7 @@ class KeptAnswers(Protocol):
 
 
 @contextmanager
-def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
+def _opened(given: str | None) -> Iterator[AnswersStore | None]:
     """The answers of a place; None: there are none yet."""
     place = answers_place(given)
     if place is None:
@@ -64,7 +64,7 @@ def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
             raise InputError(f"there is no answers file {place}")
         yield None
         return
-    kept: KeptAnswers
+    kept: AnswersStore
     if isinstance(place, AnswersDsn):
         from teola.tables.kept_in_database import AnswersInDatabase
 
@@ -80,7 +80,7 @@ def _opened(given: str | None) -> Iterator[KeptAnswers | None]:
 def kept_operators(place: str | None) -> list[dict[str, Any]]:
     """One entry for each call, with how many answers there are, and when they came."""
     with _opened(place) as kept:
-        calls = [KeptCall(*one) for one in kept.calls()] if kept is not None else []
+        calls = [ListedCall(*one) for one in kept.calls()] if kept is not None else []
     return [{**one._asdict(), "first": _date(one.first), "last": _date(one.last)} for one in calls]
 
 
@@ -88,8 +88,8 @@ def _date(value: datetime) -> str:
     return f"{value.isoformat(timespec='seconds')}Z"
 
 
-def _operator(kept: KeptAnswers, beginning: str) -> str:
-    known = [KeptCall(*one).operator for one in kept.calls()]
+def _operator(kept: AnswersStore, beginning: str) -> str:
+    known = [ListedCall(*one).operator for one in kept.calls()]
     found = [one for one in known if one.startswith(beginning)]
     if len(found) > 1:
         raise InputError(f"{beginning!r} is the beginning of several: {', '.join(sorted(found))}")
@@ -103,7 +103,7 @@ def kept_answers(place: str | None, operator: str, limit: int) -> list[dict[str,
     with _opened(place) as kept:
         if kept is None:
             raise UnknownName("operator", operator, [])
-        rows = [KeptAnswer(*one) for one in kept.answers(_operator(kept, operator), limit)]
+        rows = [ListedAnswer(*one) for one in kept.answers(_operator(kept, operator), limit)]
     return [{**one._asdict(), "at": _date(one.at)} for one in rows]
 
 
