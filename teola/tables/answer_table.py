@@ -18,10 +18,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from teola.errors import EngineUnavailable
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
     import duckdb
+
+
+LEASE_S: Final = 60.0
+"""How long keys that a run has claimed are left to it once it is dead."""
+
+
+class AnswersLost(EngineUnavailable):
+    """The database of answers was lost while a query ran, or does not let it write."""
 
 
 class StoredAnswer(NamedTuple):

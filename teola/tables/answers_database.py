@@ -25,8 +25,8 @@ from uuid import UUID
 import psycopg
 from psycopg import conninfo
 
-from teola.errors import EngineUnavailable, InputError
-from teola.tables.answer_table import Operator, StoredAnswer
+from teola.errors import InputError
+from teola.tables.answer_table import AnswersLost, Operator, StoredAnswer
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -127,10 +127,6 @@ _RELEASE_ERRORS: Final[LiteralString] = """
 UPDATE teola_answers.answers SET claimed_by = NULL, claimed_until = NULL
 WHERE key = ANY(%(keys)s::text[]) AND claimed_by = %(run)s
 """
-
-
-class AnswersLost(EngineUnavailable):
-    """The database of answers was lost while a query ran, or does not let it write."""
 
 
 class FoundAnswer(NamedTuple):
@@ -273,8 +269,8 @@ class AnswersDatabase:
     def release(self, run: UUID, keys: Sequence[str]) -> None:
         """Let go of keys that the run has not answered."""
         given = {"run": run, "keys": list(keys)}
-        self.execute(_RELEASE, given)
-        self.execute(_RELEASE_ERRORS, given)
+        self.execute(_RELEASE, given, patient=False)
+        self.execute(_RELEASE_ERRORS, given, patient=False)
 
     def end(self, run: UUID) -> None:
         """The run is over. Leases that nobody ended go with it."""
@@ -282,6 +278,7 @@ class AnswersDatabase:
             "DELETE FROM teola_answers.leases WHERE run = %s "
             "OR until < clock_timestamp() - interval '1 day'",
             (run,),
+            patient=False,
         )
 
     # --- what is known of calls -----------------------------------------------------------
@@ -300,8 +297,11 @@ class AnswersDatabase:
 
     # --- statements -----------------------------------------------------------------------
 
-    def execute(self, statement: LiteralString, given: Any = ()) -> list[tuple[Any, ...]]:
-        """The rows of a statement; none where the tables are not there. Raises AnswersLost."""
+    def execute(
+        self, statement: LiteralString, given: Any = (), *, patient: bool = True
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a statement; none where the tables are not there. patient: whether a server
+        that is away is waited for. Raises AnswersLost."""
         if not self.there:
             return []
 
@@ -309,7 +309,7 @@ class AnswersDatabase:
             cursor = connection.execute(statement, given)
             return cursor.fetchall() if cursor.description is not None else []
 
-        return self._again(work)
+        return self._again(work) if patient else self._at_once(work)
 
     def _again(self, work: Callable[[Connection[Any]], T]) -> T:
         until = time.monotonic() + AWAY_S
@@ -317,22 +317,37 @@ class AnswersDatabase:
             if self._lost is not None:
                 raise self._lost
             try:
-                with self._lock:
-                    if self._connection is None or self._connection.closed:
-                        self._connection = self._connect()
-                    return work(self._connection)
+                return self._once(work)
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if time.monotonic() > until:
-                    self._lost = AnswersLost(
-                        f"the answers at {self.name} are away: {self._said(error)}; what was "
-                        "written is kept, and the same query goes on from there"
-                    )
+                    self._lost = self._away(error)
                     continue
             except psycopg.Error as error:
                 self._lost = AnswersLost(f"the answers at {self.name}: {self._said(error)}")
                 continue
             self.check()
             time.sleep(AGAIN_S)
+
+    def _at_once(self, work: Callable[[Connection[Any]], T]) -> T:
+        for last in (False, True):  # the first time the connection may have been ended
+            try:
+                return self._once(work)
+            except psycopg.Error as error:
+                if last:
+                    raise self._away(error) from None
+        raise AssertionError
+
+    def _once(self, work: Callable[[Connection[Any]], T]) -> T:
+        with self._lock:
+            if self._connection is None or self._connection.closed:
+                self._connection = self._connect()
+            return work(self._connection)
+
+    def _away(self, error: psycopg.Error) -> AnswersLost:
+        return AnswersLost(
+            f"the answers at {self.name} are away: {self._said(error)}; what was written is kept, "
+            "and the same query goes on from there"
+        )
 
     def _said(self, error: psycopg.Error) -> str:
         """The first line of an error, in which no password stands."""

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from teola.data_folder import named_folder, xdg_folder
-from teola.tables.answer_table import AnswerTable
+from teola.tables.answer_table import LEASE_S, AnswerTable
 from teola.tables.answers_file import FILE, AnswersFile
-from teola.tables.shared_answers import LEASE_S, SharedAnswers
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,6 +51,8 @@ def opened_answers(
     """The answers of a place, for a run on this connection. writes: False makes no file and no
     tables. lease_s, check: see SharedAnswers. Raises InputError."""
     if isinstance(place, AnswersDsn):
+        from teola.tables.shared_answers import SharedAnswers
+
         return SharedAnswers(con, place.dsn, writes=writes, lease_s=lease_s, check=check)
     if place is None or not (writes or place.exists()):
         return AnswerTable(con)

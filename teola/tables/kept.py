@@ -9,11 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 from teola.errors import InputError, UnknownName
 from teola.tables.answers_place import AnswersDsn, answers_place
-from teola.tables.kept_in_database import AnswersInDatabase
 from teola.tables.kept_in_file import AnswersInFile
 
 
-class KeptCall(NamedTuple):
+class ListedCall(NamedTuple):
     """Answers of one call. bytes: what they take, about. first, last: when they came, in UTC."""
 
     operator: str
@@ -38,11 +37,11 @@ class ListedAnswer(NamedTuple):
     at: datetime
 
 
-class AnswersListing(Protocol):
+class AnswersStore(Protocol):
     """Answers of one place. Operators are whole digests."""
 
     def calls(self) -> list[tuple[Any, ...]]:
-        """A KeptCall's fields for each call, the one that was answered last first."""
+        """A ListedCall's fields for each call, the one that was answered last first."""
 
     def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
         """A ListedAnswer's fields for each answer of a call, the newest first."""
@@ -55,7 +54,7 @@ class AnswersListing(Protocol):
 
 
 @contextmanager
-def _opened(given: str | None) -> Iterator[AnswersListing | None]:
+def _opened(given: str | None) -> Iterator[AnswersStore | None]:
     """The answers of a place; None: there are none yet."""
     place = answers_place(given)
     if place is None:
@@ -65,9 +64,13 @@ def _opened(given: str | None) -> Iterator[AnswersListing | None]:
             raise InputError(f"there is no answers file {place}")
         yield None
         return
-    kept: AnswersListing = (
-        AnswersInDatabase(place.dsn) if isinstance(place, AnswersDsn) else AnswersInFile(place)
-    )
+    kept: AnswersStore
+    if isinstance(place, AnswersDsn):
+        from teola.tables.kept_in_database import AnswersInDatabase
+
+        kept = AnswersInDatabase(place.dsn)
+    else:
+        kept = AnswersInFile(place)
     try:
         yield kept
     finally:
@@ -77,7 +80,7 @@ def _opened(given: str | None) -> Iterator[AnswersListing | None]:
 def kept_operators(place: str | None) -> list[dict[str, Any]]:
     """One entry for each call, with how many answers there are, and when they came."""
     with _opened(place) as kept:
-        calls = [KeptCall(*one) for one in kept.calls()] if kept is not None else []
+        calls = [ListedCall(*one) for one in kept.calls()] if kept is not None else []
     return [{**one._asdict(), "first": _date(one.first), "last": _date(one.last)} for one in calls]
 
 
@@ -85,8 +88,8 @@ def _date(value: datetime) -> str:
     return f"{value.isoformat(timespec='seconds')}Z"
 
 
-def _operator(kept: AnswersListing, beginning: str) -> str:
-    known = [KeptCall(*one).operator for one in kept.calls()]
+def _operator(kept: AnswersStore, beginning: str) -> str:
+    known = [ListedCall(*one).operator for one in kept.calls()]
     found = [one for one in known if one.startswith(beginning)]
     if len(found) > 1:
         raise InputError(f"{beginning!r} is the beginning of several: {', '.join(sorted(found))}")

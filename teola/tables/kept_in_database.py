@@ -9,14 +9,13 @@ from teola.tables.answers_database import AnswersDatabase
 
 
 class AnswersInDatabase:
-    """See AnswersListing. Raises InputError where the database cannot be reached, or is not
-    right."""
+    """See AnswersStore. Raises InputError where the database cannot be reached or is not right."""
 
     def __init__(self, dsn: str) -> None:
         self._database = AnswersDatabase(dsn, writes=False)
 
     def calls(self) -> list[tuple[Any, ...]]:
-        """See AnswersListing."""
+        """See AnswersStore."""
         return self._database.execute(
             "SELECT a.operator, min(o.model), min(o.instruction), "
             "count(*) FILTER (WHERE a.error IS NULL), "
@@ -28,7 +27,7 @@ class AnswersInDatabase:
         )
 
     def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
-        """See AnswersListing."""
+        """See AnswersStore."""
         rows = self._database.execute(
             "SELECT key, value, error, prompt_tokens, cached_tokens, completion_tokens, "
             "asked_at AT TIME ZONE 'UTC' FROM teola_answers.answers "
@@ -38,7 +37,7 @@ class AnswersInDatabase:
         return [(key, _text(value), _text(error), *rest) for key, value, error, *rest in rows]
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
-        """See AnswersListing. Keys that dead runs have claimed go, too."""
+        """See AnswersStore. Keys that dead runs have claimed go, too."""
         rows = self._database.execute(
             "WITH gone AS (DELETE FROM teola_answers.answers a WHERE (operator = %(operator)s "
             "OR coalesce(asked_at, claimed_until) < %(before)s) AND (asked_at IS NOT NULL OR "

@@ -13,7 +13,7 @@ from teola.tables.prompt_text import literal
 
 
 class AnswersInFile:
-    """See AnswersListing. Raises InputError where the file is none, or in use."""
+    """See AnswersStore. Raises InputError where the file is none, or in use."""
 
     def __init__(self, path: Path) -> None:
         self._con = duckdb.connect()
@@ -24,7 +24,7 @@ class AnswersInFile:
             raise
 
     def calls(self) -> list[tuple[Any, ...]]:
-        """See AnswersListing."""
+        """See AnswersStore."""
         table = self._table
         found: list[tuple[Any, ...]] = self._con.execute(
             "SELECT a.operator, any_value(o.model), any_value(o.instruction), "
@@ -39,7 +39,7 @@ class AnswersInFile:
         return found
 
     def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
-        """See AnswersListing."""
+        """See AnswersStore."""
         found: list[tuple[Any, ...]] = self._con.execute(
             "SELECT key, value, error, prompt_tokens, cached_tokens, completion_tokens, asked_at "
             f"FROM {self._table.answers} WHERE operator = {literal(operator)} "
@@ -48,7 +48,7 @@ class AnswersInFile:
         return found
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
-        """See AnswersListing; the file becomes smaller."""
+        """See AnswersStore; the file becomes smaller."""
         if operator is not None:
             where = f"operator = {literal(operator)}"
         else:

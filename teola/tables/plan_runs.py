@@ -19,7 +19,7 @@ from teola.errors import InputError, UnknownName, reason_of
 from teola.price import FREE
 from teola.runtime.rows import RowPriority
 from teola.runtime.runtime import Runtime
-from teola.tables.answers_database import AnswersLost
+from teola.tables.answer_table import LEASE_S, AnswersLost
 from teola.tables.answers_place import AnswersPlace, answers_place, opened_answers
 from teola.tables.done import Done
 from teola.tables.duckdb_schema import quoted, said
@@ -35,7 +35,6 @@ from teola.tables.result_stream import ResultStream, RowSink
 from teola.tables.retrieval import Retriever, SearchTexts, search_of
 from teola.tables.row_asking import CallAsker, asks_nothing
 from teola.tables.run_limits import RunLimits, Spent, Stopped
-from teola.tables.shared_answers import LEASE_S
 from teola.tables.workspace import Workspace
 from teola.tables.written_files import PartFolder, checked_out, write_result
 

@@ -20,15 +20,21 @@ from typing import TYPE_CHECKING, Any, Final, LiteralString
 from uuid import UUID, uuid4
 
 from teola.errors import InputError
-from teola.tables.answer_table import FREE, AnswerTable, Operator, OthersAnswers, StoredAnswer
-from teola.tables.answers_database import AnswersDatabase, AnswersLost, FoundAnswer
+from teola.tables.answer_table import (
+    FREE,
+    LEASE_S,
+    AnswersLost,
+    AnswerTable,
+    Operator,
+    OthersAnswers,
+    StoredAnswer,
+)
+from teola.tables.answers_database import AnswersDatabase, FoundAnswer
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
     import duckdb
 
-LEASE_S: Final = 60.0
-"""How long a dead run's keys are left to it."""
 RENEWALS: Final = 3
 """How often a lease is renewed before it is over."""
 FETCHED: Final = 8192
@@ -264,7 +270,7 @@ class SharedAnswers(AnswerTable):
     def _note(self, statement: LiteralString, given: Sequence[Any]) -> None:
         """Write what only saves something: no query ends for it."""
         with contextlib.suppress(AnswersLost):
-            self.database.execute(statement, tuple(given))
+            self.database.execute(statement, tuple(given), patient=False)
 
     def close(self) -> None:
         """Let go of all keys, and of the server."""

@@ -153,3 +153,15 @@ def test_wrong_usage(
     assert call(["sql", *words, "--table", "r=r.csv"]) == 2
     assert said in capsys.readouterr().err
     assert [one.name for one in folder.iterdir()] == ["r.csv"]
+
+
+def test_a_password_is_warned_of_and_not_shown(
+    folder: Path, model: FunctionAsker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = "postgresql://me:secret@localhost:1/db"
+    assert call(["sql", QUERY, "--table", "r=r.csv", *LLM, "--answers", place]) == 2
+    said = capsys.readouterr().err
+    assert "the password in --answers" in said
+    assert "localhost:1/db cannot be reached" in " ".join(said.split())
+    assert "secret" not in said
+    assert model.prompts == []
