@@ -238,7 +238,7 @@ def section(report: Report, picture: Path) -> str:
             "kept, rows and fields as they are. PSM: the paper's order of fields, and rows sorted.",
             "All: also dedup, and conditions without calls first. Groups: as all, with an order of",
             "fields for each group of rows, as the paper has it later. Ours: the planner with all",
-            "its passes, and calls that say what may be answered. Q5 answers questions from passages",
+            "its passes, and calls that say what may be answered. Q5 asks about passages",
             "that a search finds. On a real vLLM, a small random model on a CPU, times are of its",
             "engine's processor.",
             fitted(report),
