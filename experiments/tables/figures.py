@@ -65,7 +65,8 @@ def least_s(row: Report, output: int) -> float:
     at_once = llm.kv_blocks * llm.block_tokens / (computed / calls + output / 2)
     steps = max(computed / llm.max_batch, written / at_once)
     computing_s = llm.step.per_token_s * computed
-    return computing_s + llm.step.per_context_s * written * context + llm.step.base_s * steps
+    reading_s = llm.step.per_context_s * written * context
+    return float(computing_s + reading_s + llm.step.base_s * steps)
 
 
 def least_lines(report: Report) -> list[list[str]]:
