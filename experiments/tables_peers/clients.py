@@ -151,8 +151,10 @@ def docetl(job: Job) -> Callable[[], Answers]:
     os.environ |= {"DOCETL_HOME_DIR": job.folder, "TIKTOKEN_CACHE_DIR": str(tokenizers)}
     from docetl.runner import DSLRunner
 
-    out = Path(job.folder) / "out.json"
-    given = Path(job.folder) / "given.json"
+    # What it keeps of a pipeline is found again by its paths, whatever is in the files.
+    place = Path(job.folder) / Path(job.table).stem
+    place.mkdir(exist_ok=True)
+    out, given = place / "out.json", place / "given.json"
     plan = {
         "default_model": f"openai/{job.model}",
         "default_lm_api_base": job.url,
@@ -169,7 +171,7 @@ def docetl(job: Job) -> Callable[[], Answers]:
         ],
         "pipeline": {
             "steps": [{"name": "ask", "input": "rows", "operations": ["ask"]}],
-            "output": {"type": "file", "path": str(out), "intermediate_dir": job.folder},
+            "output": {"type": "file", "path": str(out), "intermediate_dir": str(place)},
         },
     }
 

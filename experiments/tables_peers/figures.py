@@ -189,6 +189,8 @@ def section(report: Report, picture: Path) -> str:
     ]
     if missing := _missing(report):
         parts += ["Not here:", pages.table(MISSING, missing)]
+    if added := about.get("added"):
+        parts.append(added)
     parts += [
         "What was to be reached:",
         pages.table(GOALS, goals(report)),

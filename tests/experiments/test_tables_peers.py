@@ -17,7 +17,8 @@ from experiments.tables_peers import figures
 from experiments.tables_peers.answers import POISON, NoRow, answer_to, fields_in, row_prompt
 from experiments.tables_peers.clients import WARM, Job, asyncio_openai, ours
 from experiments.tables_peers.data import DATA, Table, table
-from experiments.tables_peers.measure import _wrong
+from experiments.tables_peers.installed import ASYNCIO, OURS
+from experiments.tables_peers.measure import KEYS, _wrong
 from experiments.tables_peers.running import Found
 from experiments.tables_peers.server import Model, Server
 from teola.errors import InputError
@@ -139,3 +140,13 @@ def test_mistakes(tmp_path: Path) -> None:
     ):
         with pytest.raises(SystemExit, match=said):
             command.main(words)
+
+
+def test_the_kept_report() -> None:
+    report = json.loads((FOLDER / "report.json").read_text())
+    assert all(tuple(row) == KEYS for row in report["rows"])
+    assert {OURS, ASYNCIO} < {row["system"] for row in figures.ran(report)}
+    assert {row["data"] for row in figures.ran(report)} == set(DATA)
+    for row in figures.ran(report):
+        if row["system"] == OURS:
+            assert row["wrong"] == 0
