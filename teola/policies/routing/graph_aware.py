@@ -14,8 +14,8 @@ that come back (`programs.py`). Five switches, each of which can be left out:
               unless the wait there is longer than the wait elsewhere and twice what would be
               computed again. Calls that a program makes at the same time go where they cost least
     siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
-              until it is there, and placed then. Where it stands in a long line, those that would go
-              there stand behind it
+              until it is there, and placed then. Where it stands in a long line, those that would
+              go there stand behind it
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
               takes, and not earlier, on an instance that has other work
 
