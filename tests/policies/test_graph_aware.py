@@ -524,17 +524,23 @@ def test_siblings_go_elsewhere_when_their_leaders_instance_dies() -> None:
 
 @catches(
     "followers-lose-their-place",
-    "a call that goes where its leader is loses its place in line",
-    edited(GraphAware._follows, " and offers.missing[best] > least", ""),
+    "a call that goes where its leader is loses its place in a long line",
+    edited(GraphAware._follows, "offers.missing[best] == least", "False"),
 )
-def test_who_goes_where_its_leader_is_stands_in_line_behind_it() -> None:
-    queue = routed()
-    kept = prompt(("kept", 100))
-    home = turn(queue, "p", kept, 0.0)
-    more = (*kept, *range(100))
-    assert route(queue, "a", more, 1.0, program="p") == home
-    assert ask(queue, "b", (*more, "b"), 1.0, "p") == home
-    assert not held(queue)
+@catches(
+    "followers-in-no-line",
+    "a call is not held though its leader is computed next",
+    edited(GraphAware._follows, " and offers.seen[best].pending > limits[best].max_batch", ""),
+)
+def test_a_follower_stands_behind_its_leader_where_that_stands_in_line() -> None:
+    for more in (LONG // 2, 2 * LONG):
+        queue = routed(hits=False)
+        keys = prompt(("kept", 200))
+        home = turn(queue, "p", keys, 0.0)
+        longer = prompt(("kept", 200), ("more", more))
+        assert route(queue, "a", longer, 1.0, program="p") == home
+        followed = ask(queue, "b", (*longer, "b"), 1.0, "p")
+        assert followed == (home if more > LONG else -1)
 
 
 def test_calls_of_others_do_not_follow() -> None:

@@ -13,8 +13,9 @@ that come back (`programs.py`). Five switches, each of which can be left out:
     home      a program's call goes where its last one left its KV, if all of that is still there,
               unless the wait there is longer than the wait elsewhere and twice what would be
               computed again. Calls that a program makes at the same time go where they cost least
-    siblings  of a program's calls that share what nobody keeps yet one leads; those that would go
-              elsewhere are held until it is there, and placed then
+    siblings  of a program's calls that share what nobody keeps yet one leads; the others are held
+              until it is there, and placed then. Where it stands in a long line, those that would
+              go there stand behind it
     ahead     a piece of a prompt is computed ahead when the rest comes within the time that it
               takes, and not earlier, on an instance that has other work
 
@@ -271,9 +272,9 @@ class GraphAware(RoutingPolicy):
         return others + work.tokens + self._answer - self._room[i]
 
     def _follows(self, work: Work, program: Program, best: int, offers: Offers, now: float) -> bool:
-        """Whether most of what a call finds nowhere is being computed for one of its program, and
-        would be computed again where it goes. Where that one is, the call waits in line behind it:
-        whoever came later would overtake it if it were held."""
+        """Whether most of what a call finds nowhere is being computed for one of its program. Where
+        that one stands in a line that takes several steps, the call does not wait for it but stands
+        behind it, if it would go there: held, it would be overtaken by whoever comes later."""
         if not program.begun:
             return False
         kept, limits = self.view.hits(work.keys, now).items(), self.view.limits
@@ -282,7 +283,9 @@ class GraphAware(RoutingPolicy):
         there = zip(offers.costs, offers.missing, strict=True)
         least = min(left for cost, left in there if cost < inf)
         coming = missing - least
-        return coming > 0 and 2 * coming > missing and offers.missing[best] > least
+        if offers.missing[best] == least and offers.seen[best].pending > limits[best].max_batch:
+            return False
+        return coming > 0 and 2 * coming > missing
 
     def _due(self, work: Work, i: int, offers: Offers) -> float:
         """When a piece of a prompt is to be sent, of which the rest comes later."""
