@@ -185,8 +185,9 @@ class ServerTable(_Table):
     answers: bool | str = Field(
         default=True,
         description="Where answers of queries over tables are kept: true, in the folder `answers` "
-        "with the server's data; a text, in that folder; false, nowhere, so that a query that is "
-        "interrupted begins anew.",
+        "with the server's data; postgresql://..., in that database, which several servers share; "
+        "another text, in that folder; false, nowhere, so that a query that is interrupted begins "
+        "anew.",
     )
     share_answers: bool = Field(
         default=False,

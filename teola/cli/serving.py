@@ -72,8 +72,8 @@ def registered(configuration: Configuration, data_dir: Any) -> Any:
         where.max_sql_bytes,
         where.max_sql_queries,
     )
-    folder = module.answers_folder(where.answers, data_dir)
-    answers = module.AnswersByTenant(folder, where.share_answers)
+    home = module.answers_home(where.answers, data_dir)
+    answers = module.AnswersByTenant(home, where.share_answers)
     return module.RegisteredTables(sources, tenants, limits, answers)
 
 

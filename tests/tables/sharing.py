@@ -11,13 +11,22 @@ from __future__ import annotations
 import json
 import sys
 import time
+from urllib.parse import quote, urlencode
 
 import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
 
 from teola import tables
 from tests.tables.oracle import FunctionAsker
 
 SQL = "SELECT a, LLM('q', a) AS k FROM t"
+
+
+def url_of(dsn: str, **others: str) -> str:
+    """The same as a URL, with other settings put in."""
+    settings = {**conninfo_to_dict(dsn), **others}
+    database = settings.pop("dbname")
+    return f"postgresql:///{quote(str(database))}?{urlencode(settings)}"
 
 
 def main(dsn: str, told: str, rows: str, slow_s: str, lease_s: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import pyarrow as pa
 import pytest
@@ -28,6 +27,7 @@ from tests.engines.vectorstore.conftest import temporary_folder
 from tests.planted import catches, edited
 from tests.serve.databases import rows
 from tests.tables.oracle import FunctionAsker, model
+from tests.tables.sharing import url_of
 
 SQL = "SELECT a, LLM('q', a) AS k FROM t"
 
@@ -44,12 +44,6 @@ def dsn(server: str) -> str:
     """URL of a database without answers."""
     rows(server, "DROP SCHEMA IF EXISTS teola_answers CASCADE")
     return server
-
-
-def url_of(dsn: str, **others: str) -> str:
-    settings = {**conninfo_to_dict(dsn), **others}
-    database = settings.pop("dbname")
-    return f"postgresql:///{quote(str(database))}?{urlencode(settings)}"
 
 
 class Gate:

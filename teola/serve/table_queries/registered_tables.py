@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ from teola.errors import InputError
 from teola.runtime.remembering import default_folder
 
 if TYPE_CHECKING:
+    from teola.tables.answers_place import AnswersDsn, AnswersPlace
     from teola.tables.sources import TableSource
     from teola.tables.workspace import Workspace
 
@@ -42,32 +44,46 @@ class TableLimits:
     queries: int = SQL_QUERIES
 
 
-def answers_folder(where: bool | str, data_dir: str | Path | None) -> Path | None:
-    """The folder that `answers` of a configuration means; None: answers are not kept. data_dir:
-    with the server's data. Raises InputError."""
-    if where is False:
-        return None
+def answers_home(where: bool | str, data_dir: str | Path | None) -> Path | AnswersDsn | None:
+    """The folder or the database that `answers` of a configuration means; None: answers are not
+    kept. data_dir: with the server's data. Raises InputError, also for a database that cannot be
+    used."""
+    import duckdb
+
+    from teola.tables.answers_place import AnswersDsn, answers_place, opened_answers
+
     if where is True:
         return default_folder(data_dir).with_name("answers")
-    if "://" in where:
-        raise InputError(f"answers are kept in a folder: {where.partition('://')[0]}:// is none")
-    return Path(where).expanduser()
+    home = answers_place(where)
+    if isinstance(home, AnswersDsn):
+        with duckdb.connect() as con, closing(opened_answers(con, home)):
+            pass
+    elif home is not None and "://" in str(where):
+        kind = str(where).partition("://")[0]
+        raise InputError(f"answers are kept in a folder or at postgresql://, not at {kind}://")
+    return home
 
 
 @dataclass(frozen=True, slots=True)
 class AnswersByTenant:
-    """Where answers are kept. folder: with a folder in it for each tenant (None: nowhere). shared:
-    all tenants have the same ones."""
+    """Where answers are kept. home: a folder with a folder in it for each tenant, or a database
+    (None: nowhere). shared: all tenants have the same ones."""
 
-    folder: Path | None = None
+    home: Path | AnswersDsn | None = None
     shared: bool = False
 
     def path(self, tenant: str) -> Path | None:
-        """The file of a tenant, in a folder of its own."""
-        if self.folder is None:
+        """The file of a tenant, in a folder of its own; None: there is no file."""
+        if not isinstance(self.home, Path):
             return None
         digest = hashlib.sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self.folder / (SHARED if self.shared else digest) / "answers.duckdb"
+        return self.home / (SHARED if self.shared else digest) / "answers.duckdb"
+
+    def place(self, tenant: str) -> AnswersPlace:
+        """The answers of a tenant, for RunOptions."""
+        if self.home is None:
+            return False
+        return self.path(tenant) if isinstance(self.home, Path) else self.home.dsn
 
     def owner(self, tenant: str) -> str:
         """Who answers belong to, which is a part of their keys; "": to nobody in particular."""

@@ -140,7 +140,7 @@ class TableApp(App):
 
     @asynccontextmanager
     async def _turn(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for the tenant's answers: one query at a time writes them."""
+        """Wait for the tenant's answers: one query at a time writes a file of them."""
         path = self.tables.answers.path(tenant)
         if path is None:
             yield

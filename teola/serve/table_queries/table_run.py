@@ -160,10 +160,9 @@ class TableRun:
 
     def _options(self) -> RunOptions:
         kept, tenant = self.tables.answers, self.asker.tenant
-        path = kept.path(tenant)
         return RunOptions(
             runtime=self.runtime,
-            answers=False if path is None else path,
+            answers=kept.place(tenant),
             limits=self.spent.limits,
             tenant=tenant,
             answers_of=kept.owner(tenant),

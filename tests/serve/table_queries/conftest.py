@@ -36,6 +36,7 @@ class Site:
     model: FakeOpenAI
     folder: Path
     keys: dict[str, str]
+    tables: RegisteredTables
 
     def client(self, who: str) -> httpx.Client:
         headers = {"authorization": f"Bearer {self.keys[who]}"}
@@ -80,7 +81,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         ) as runtime,
         serving(runtime, applications(), file, tables=tables) as served,
     ):
-        yield Site(served, model, folder, keys)
+        yield Site(served, model, folder, keys, tables)
 
 
 @pytest.fixture

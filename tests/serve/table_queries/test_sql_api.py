@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from teola.serve.table_queries.registered_tables import AnswersByTenant
+from teola.errors import InputError
+from teola.serve.table_queries.registered_tables import AnswersByTenant, answers_home
+from teola_engines.vectorstore import EmbeddedPostgres
+from tests.engines.vectorstore.conftest import temporary_folder
 from tests.fake_openai import Hang
 from tests.planted import catches, edited
 from tests.serve.conftest import Served, soon
 from tests.serve.table_queries.conftest import ROWS, TONE, Site
+from tests.tables.sharing import url_of
 
 KEYS = [
     "columns", "rows", "row_count", "state", "asked", "answered_before", "failed", "unmatched",
@@ -88,6 +94,32 @@ def test_answers_of_another_tenant_are_never_seen(
     assert told(blue, query)["asked"] == 0
     for file in (site.folder / "answers").rglob("*.duckdb"):
         assert file.stat().st_mode & 0o77 == 0
+
+
+def test_answers_in_a_database_are_apart_by_tenant_and_wait_for_nobody(
+    site: Site,
+    red: httpx.Client,
+    blue: httpx.Client,
+    servers: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with temporary_folder() as folder, closing(EmbeddedPostgres(folder)) as embedded:
+        home = answers_home(url_of(embedded.start()[0]), None)
+        monkeypatch.setattr(site.tables, "answers", AnswersByTenant(home))
+        query = "SELECT LLM('Where?', text) FROM r WHERE id < 5"
+        assert told(red, query)["asked"] == 5
+        assert told(red, query)["answered_before"] == 5
+        assert told(blue, query)["asked"] == 5
+        assert site.tables.answers.path("red") is None
+
+
+def test_a_home_of_answers_that_is_none_is_told_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not at mysql://"):
+        answers_home("mysql://host/db", None)
+    with pytest.raises(InputError, match="cannot be reached"):
+        answers_home("postgresql://nobody@127.0.0.1:1/db", None)
+    assert answers_home(False, tmp_path) is None
+    assert answers_home(str(tmp_path), None) == tmp_path
 
 
 def test_answers_are_shared_where_the_configuration_says_so(tmp_path: Any) -> None:
