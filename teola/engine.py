@@ -249,17 +249,22 @@ class Usage:
     cached_tokens: int = 0
 
 
-LONGEST_ANSWER: Final = 1 << 20
-"""Characters. The longest that models write are 128,000 tokens, half of this as a rule; what writes
-more does not end, and would hold the event loop and fill the memory."""
+LONGEST_ANSWER: Final = 1 << 24
+"""Characters of one answer. The longest that models write are 128,000 tokens, about half a million
+characters; what writes so much more does not end, and would fill the memory."""
+LONGEST_ITEM: Final = 1 << 20
+"""Characters of one item of a list, and of the arguments of all calls of one answer: they are read
+in one turn of the event loop."""
 
 
-def check_length(writer: str, characters: int) -> None:
-    """Raises OutputError for more characters of one answer than LONGEST_ANSWER."""
-    if characters > LONGEST_ANSWER:
+def check_length(writer: str, characters: int, what: str = "an answer") -> None:
+    """Raises OutputError for more characters than an answer may have; what: or `calls`, of which
+    the arguments are counted."""
+    most = LONGEST_ANSWER if what == "an answer" else LONGEST_ITEM
+    if characters > most:
         raise OutputError(
-            f"{writer} writes an answer of more than {LONGEST_ANSWER:,} characters: ask for less, "
-            "or set max_tokens"
+            f"{writer} writes {what} of more than {most:,} characters: ask for less, or set "
+            "max_tokens"
         )
 
 

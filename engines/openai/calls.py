@@ -128,16 +128,17 @@ class CallsText:
         self._server, self._typed = server, typed
         self._content = ""
         self._calls: list[_Call] = []
-        self._characters = 0
+        self._arguments = 0
         self._done, self._opened = 0, False
         """Calls that are written, and whether the beginning of the next one is, too."""
 
     def feed(self, content: str, pieces: Sequence[CallPiece]) -> str:
         """What more there is to read. Raises EngineError for calls that are mixed up, and for a
         reply without end."""
-        self._characters += len(content) + sum(len(piece.arguments) for piece in pieces)
-        check_length(self._server, self._characters)
         self._content += content
+        check_length(self._server, len(self._content))
+        self._arguments += sum(len(piece.arguments) for piece in pieces)
+        check_length(self._server, self._arguments, "calls")
         in_event: list[_Call] = []
         for piece in pieces:
             try:

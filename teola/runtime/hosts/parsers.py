@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final
 
+from teola.engine import LONGEST_ITEM
 from teola.errors import OutputError, UnknownName
 from teola.runtime.hosts.grammar import END, Emit, Grammar, Malformed, Scan
 from teola.runtime.hosts.json_list import json_calls, json_list
@@ -31,12 +32,14 @@ class ListParser:
     """Feeds pieces of a stream to a grammar and hands out the items that each one completes.
 
     Every chunking of a text gives the same items and, if the text is malformed, then an error:
-    items that were completed by the failing piece are handed out first.
+    items that were completed by the failing piece are handed out first. Pieces of LONGEST_ITEM
+    characters that complete none are malformed.
     """
 
     def __init__(self, grammar: Grammar) -> None:
         self._items: list[Any] = []
-        self._seen = ""
+        self._seen, self._unread = "", 0
+        self._over = False
         self._error: OutputError | None = None
         self._scan = grammar(self._items.append)
         next(self._scan)
@@ -45,7 +48,17 @@ class ListParser:
         """The items completed by this piece. Raises OutputError once the text is malformed."""
         if len(self._seen) < EXCERPT:
             self._seen += text[: EXCERPT - len(self._seen)]
-        return self._advance(text)
+        self._unread += len(text)
+        done = self._advance(text)
+        if done:
+            self._unread = 0
+        elif self._unread > LONGEST_ITEM and not self._over:
+            self._error = OutputError(
+                f"no item of the list ends within {LONGEST_ITEM:,} characters; the output begins "
+                f"{self._seen!r}"
+            )
+            raise self._error
+        return done
 
     def close(self) -> list[Any]:
         """The items that the end of the stream completes. Raises OutputError (nothing found,
@@ -58,7 +71,7 @@ class ListParser:
                 for character in characters:
                     self._scan.send(character)
             except StopIteration:
-                pass  # the list is complete; what follows it is prose
+                self._over = True  # the list is complete; what follows it is prose
             except Malformed as found:
                 self._error = OutputError(f"{found}; the output begins {self._seen!r}")
         if self._error is not None and not self._items:

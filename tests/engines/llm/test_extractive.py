@@ -273,7 +273,7 @@ async def test_before_start_and_after_close_it_says_so() -> None:
 async def test_a_long_question_holds_nobody_up(reader: ExtractiveReader) -> None:
     """Neither where it is put in other words nor where these are read."""
     decode = DecodeParams(parser="numbered", items=3)
-    asked = call("word " * 400_000, decode=decode)
+    asked = call("word " * 200_000, decode=decode)
     lists: list[Any] = []
     member = Primitive("d", Op.DECODING, "reader", "llm", (), ("items",), decode)
     listener = Listener(lambda: None, lambda k, found: lists.append(found["items"]), None)

@@ -345,5 +345,5 @@ async def test_refusals_and_contents_in_parts_are_texts() -> None:
 def test_a_call_without_end_is_stopped_also_where_it_waits_for_another() -> None:
     waiting = more(1, "x" * 2**19)
     assert len(fed(began(0, "weather"), began(1, "now", '{"a": "'), waiting)) == 4
-    with pytest.raises(EngineError, match="fake writes an answer of more than 1,048,576"):
+    with pytest.raises(EngineError, match="fake writes calls of more than 1,048,576"):
         fed(began(0, "weather"), began(1, "now", '{"a": "'), waiting, waiting)

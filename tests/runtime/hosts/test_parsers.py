@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from teola.engine import LONGEST_ITEM
 from teola.errors import OutputError, UnknownName
 from teola.runtime.hosts.parsers import PARSERS, make_parser
 
@@ -220,3 +221,22 @@ def test_cost_is_linear_in_the_length(kind, unit):
         return time.process_time() - start
 
     assert seconds(80_000) < 30 * max(seconds(8_000), 0.002)
+
+
+@pytest.mark.parametrize("kind", sorted(PARSERS))
+def test_a_list_of_which_no_item_ends_is_malformed(kind):
+    begun = {"json_list": '["', "json_calls": '{"calls": ["', "numbered": "1. "}.get(kind, "")
+    parser, piece = make_parser(kind), "a" * 2**14
+    for _ in range(LONGEST_ITEM // len(piece) - 1):
+        assert parser.feed(piece if begun is None else begun + piece[len(begun) :]) == []
+        begun = None
+    assert parser.feed(piece) == []
+    with pytest.raises(OutputError, match="no item of the list ends within 1,048,576 characters"):
+        parser.feed("a")
+
+
+def test_what_follows_a_list_may_be_as_long_as_it_likes():
+    parser, piece = make_parser("json_list"), "a" * 2**14
+    assert parser.feed('["a"]') == ["a"]
+    assert all(parser.feed(piece) == [] for _ in range(LONGEST_ITEM // len(piece) + 1))
+    assert parser.close() == []

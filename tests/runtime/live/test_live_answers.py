@@ -182,10 +182,10 @@ async def test_a_draft_does_not_stand_for_the_merge_that_failed() -> None:
 
 @pytest.mark.parametrize("more", [0, 1])
 async def test_an_answer_without_end_is_stopped(more: int) -> None:
-    model = Scripted(["x" * 2**19] * 2 + ["x" * more, "y"] * more)
+    model = Scripted(["x" * 2**20] * 16 + ["x" * more, "y"] * more)
     async with Bench({"llm": model}) as bench:
         ending = await bench.run(refining(1), {"question": "why?", "notes": ["one"]})
     if more:
-        assert "llm writes an answer of more than 1,048,576 characters" in str(ending.error)
+        assert "llm writes an answer of more than 16,777,216 characters" in str(ending.error)
     else:
         assert ending.outputs["answer"] == "x" * LONGEST_ANSWER
