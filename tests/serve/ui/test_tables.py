@@ -74,10 +74,11 @@ def test_one_that_runs_is_cancelled(
     driver: webdriver.Chrome, shelf: tuple[Served, FakeOpenAI]
 ) -> None:
     served, model = shelf
-    model.cursed["Is it long?"] = Hang()
+    model.cursed = {"Is it long?": Hang()}
     page = Page(driver, served.url)
     page.forget()
     asked(served, QUERY.replace("sad", "long"), page)
+    page.one("button.danger")
     page.says("0 of 30", "[data-testid=stages]")
     page.one("button.danger").click()
     page.says("What was answered is kept", "section .note")
