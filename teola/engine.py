@@ -257,10 +257,8 @@ LONGEST_ITEM: Final = 1 << 20
 in one turn of the event loop."""
 
 
-def check_length(writer: str, characters: int, what: str = "an answer") -> None:
-    """Raises OutputError for more characters than an answer may have; what: or `calls`, of which
-    the arguments are counted."""
-    most = LONGEST_ANSWER if what == "an answer" else LONGEST_ITEM
+def check_length(writer: str, what: str, characters: int, most: int) -> None:
+    """Raises OutputError where a model has written more characters than it may; what: of which."""
     if characters > most:
         raise OutputError(
             f"{writer} writes {what} of more than {most:,} characters: ask for less, or set "

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from teola.engine import check_length
+from teola.engine import LONGEST_ANSWER, LONGEST_ITEM, check_length
 from teola.errors import EngineError
 
 _FENCED: Final = re.compile(r"\s*```[^\n]*\n(.*?)\s*```\s*", re.DOTALL)
@@ -136,9 +136,9 @@ class CallsText:
         """What more there is to read. Raises EngineError for calls that are mixed up, and for a
         reply without end."""
         self._content += content
-        check_length(self._server, len(self._content))
+        check_length(self._server, "an answer", len(self._content), LONGEST_ANSWER)
         self._arguments += sum(len(piece.arguments) for piece in pieces)
-        check_length(self._server, self._arguments, "calls")
+        check_length(self._server, "calls", self._arguments, LONGEST_ITEM)
         in_event: list[_Call] = []
         for piece in pieces:
             try:

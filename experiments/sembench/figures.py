@@ -169,9 +169,9 @@ def section(report: Report, picture: Path) -> str:
             pages.table(BRIEF, _brief(report)),
             pages.prose(
                 "Tokens of prompts and answers beside those that the benchmark publishes, of",
-                f"{published.MODEL}, with its own tokenizer and prompts, where Q1 and Q10 are of",
-                "1,000 reviews; in brackets what was right, where that can be told. Calls are not",
-                "published.",
+                f"{published.MODEL}, with its own tokenizer and prompts. By LOTUS's tokens, its Q1",
+                "and Q10 seem to be of 1,000 reviews; ours are of 2,000. In brackets what was",
+                "right, where that can be told. Calls are not published.",
             ),
             pages.table(THEIRS, _beside(report)),
             pages.table(GOALS, goals(report)),

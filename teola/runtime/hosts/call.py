@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from teola.engine import Call, Delta, LanguageModel, Usage, check_length
+from teola.engine import LONGEST_ANSWER, Call, Delta, LanguageModel, Usage, check_length
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import ListParser, make_parser
@@ -82,7 +82,7 @@ async def run_call(
                     usage = delta.usage
                 if delta.text:
                     written += len(delta.text)
-                    check_length(model.spec.name, written)
+                    check_length(model.spec.name, "an answer", written, LONGEST_ANSWER)
                     if listener.token:
                         listener.token(delta.text)
                     for at in range(0, len(delta.text), PIECE):
