@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from psycopg.conninfo import conninfo_to_dict
@@ -340,3 +342,18 @@ def test_what_is_wrong_is_said(dsn: str) -> None:
     assert "version 7" in said(dsn)
     rows(dsn, "DROP TABLE teola_answers.about")
     assert "holds other tables" in said(dsn)
+
+
+def test_what_was_taken_since_then_counts_also_where_another_run_took_it(dsn: str) -> None:
+    query(dsn, [1, 2])[1].run()
+    ((operator, first),) = rows(
+        dsn, "SELECT operator, max(asked_at) FROM teola_answers.answers GROUP BY 1"
+    )
+    query(dsn, [1, 2, 3])[1].run()
+    since = first.astimezone(UTC).replace(tzinfo=None)
+    with duckdb.connect() as con, closing(SharedAnswers(con, dsn)) as answers:
+        counted = [answers.took([operator], since + timedelta(seconds=s)) for s in (-60, 1e-5, 60)]
+        assert [count for count, *_ in counted] == [3, 1, 0]
+        assert answers.took([], since) == answers.took(["another"], since) == (0, 0, 0)
+        took, prompt, generated = counted[0]
+        assert prompt == took * counted[1][1] > 0 < generated

@@ -240,3 +240,11 @@ def test_what_follows_a_list_may_be_as_long_as_it_likes():
     assert parser.feed('["a"]') == ["a"]
     assert all(parser.feed(piece) == [] for _ in range(LONGEST_ITEM // len(piece) + 1))
     assert parser.close() == []
+
+
+def test_a_list_may_be_longer_than_its_items():
+    item, pieces = f'"{"a" * (LONGEST_ITEM // 2)}",', 4
+    parser = make_parser("json_list")
+    text = f"[{item * pieces} 1"
+    items = [one for at in range(0, len(text), 2**14) for one in parser.feed(text[at : at + 2**14])]
+    assert len(items) == pieces
