@@ -1,6 +1,6 @@
 """Contexts of a RETRIEVE in the order in which prompts share most of them.
 
-    paper (the sheet, 4.7)    each list by how many rows have a context
+    paper (retrieval)         each list by how many rows have a context
     here                      the context first that most rows have; then, among the rows that begin
                               with it, the one that most of those have; and so on
 
