@@ -29,7 +29,7 @@ CALLS: Final = 3000
 AGENTS: Final = "llm_serving/agent_sessions.jsonl"
 SYNTHETIC: Final = ("synthetic_a", "synthetic_b")
 SHEET: Final = (5000, 10_000, 20_000, 40_000)
-"""Capacities of the sheet's check of trace A."""
+"""Capacities by which trace A was checked."""
 PARTS: Final = {"agent_sessions": (64, 32, 16, 8)}
 ALL_PARTS: Final = (64, 32, 16, 8, 4)
 QUICK_PARTS: Final = (32, 8)

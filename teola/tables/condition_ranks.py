@@ -1,6 +1,6 @@
 """Which condition with calls goes first: the one that removes most for what it costs.
 
-    rank = (selectivity - 1) / cost of a row        the smallest first (the paper's sheet, 4.5)
+    rank = (selectivity - 1) / cost of a row        the smallest first (the paper)
 
 Selectivity and the length of answers are those of earlier runs, which the answers file keeps, and
 of the rows that this run has asked. Of a condition of which nothing is known half of the rows are
@@ -24,7 +24,7 @@ from teola.tables.plan_steps import AskCall, Conjunct
 from teola.tables.row_asking import CallAsker
 
 SELECTIVITY: Final = 0.5
-"""Share of rows that pass a condition of which nothing is known (the sheet, 4.5)."""
+"""Share of rows that pass a condition of which nothing is known (the paper)."""
 SAMPLE: Final = 64
 """Rows by which one knows a condition."""
 LENGTHS: Final = 1000
