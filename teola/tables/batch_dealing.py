@@ -4,9 +4,9 @@
     dealt     [1,2,3][1,2,3][1,2,3]    the first batch computes all three: 3
 
 Rows of a beginning go to batches that follow each other, one to each, and a batch has as many
-beginnings as it has places (the paper: beginnings by descending frequency). When
-one has no more rows, the next takes its place. So behind the first batch a row finds its beginning,
-and what it shares with the row before it in sorted order as well.
+beginnings as it has places, the most frequent first. When one has no more rows, the next takes its
+place. So behind the first batch a row finds its beginning, and what it shares with the row before
+it in sorted order as well.
 """
 
 from __future__ import annotations

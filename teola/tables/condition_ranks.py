@@ -1,6 +1,8 @@
 """Which condition with calls goes first: the one that removes most for what it costs.
 
-    rank = (selectivity - 1) / cost of a row        the smallest first (the paper)
+    rank = (selectivity - 1) / cost of a row        the smallest first
+
+The formula is that of Hellerstein and Stonebraker, Predicate Migration, 1993.
 
 Selectivity and the length of answers are those of earlier runs, which the answers file keeps, and
 of the rows that this run has asked. Of a condition of which nothing is known half of the rows are
@@ -24,7 +26,7 @@ from teola.tables.plan_steps import AskCall, Conjunct
 from teola.tables.row_asking import CallAsker
 
 SELECTIVITY: Final = 0.5
-"""Share of rows that pass a condition of which nothing is known (the paper)."""
+"""Share of rows that pass a condition of which nothing is known."""
 SAMPLE: Final = 64
 """Rows by which one knows a condition."""
 LENGTHS: Final = 1000

@@ -1,12 +1,12 @@
 """Contexts of a RETRIEVE in the order in which prompts share most of them.
 
-    paper (retrieval)         each list by how many rows have a context
+    by frequency              each list by how many rows have a context
     here                      the context first that most rows have; then, among the rows that begin
                               with it, the one that most of those have; and so on
 
-The paper's order puts a context second that is frequent elsewhere and in no list beside this one.
+The order by frequency puts a context second that is frequent elsewhere and in no list beside this one.
 On questions with SQuAD's statistics, three contexts each, a prompt shares 0.90 of them with the one
-before by the paper's order, and 0.97 by this one. Each step is one pass in DuckDB, out of core.
+before by frequency, and 0.97 by this one. Each step is one pass in DuckDB, out of core.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From an answer's text to its value: models ramble, so choices and patterns are searched for.
 
 The match that begins first counts; of those that begin together the longer one, then the one that
-was given first (the paper). Words are whole words: "No" is not in "cannot".
+was given first. Words are whole words: "No" is not in "cannot".
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Choice = str | int | float | bool
 MAX_TOKENS: Final = 256
 """Output tokens of a call that says nothing else."""
 BEYOND_CHOICE: Final = 8
-"""Tokens that an answer by choices may have beside the longest choice (the paper)."""
+"""Tokens that an answer by choices may have beside the longest choice."""
 OPTIONS: Final = (
     "choices",
     "pattern",

@@ -189,7 +189,7 @@ def rows_sql(
 
 
 def rank(selectivity: float, cost: float) -> float:
-    """What a condition is worth for what it costs: the smaller, the sooner (the paper)."""
+    """What a condition is worth for what it costs: the smaller, the sooner."""
     return (selectivity - 1) / cost
 
 
@@ -201,5 +201,5 @@ def row_cost(
     decode_s: float,
     hit: float = 0.0,
 ) -> float:
-    """Seconds of a call: prompt tokens that are computed, and answer tokens (the paper)."""
+    """Seconds of a call: prompt tokens that are computed, and answer tokens."""
     return prefill_s * prompt_tokens * (1 - hit) + decode_s * completion_tokens
