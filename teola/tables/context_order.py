@@ -4,9 +4,9 @@
     here                      the context first that most rows have; then, among the rows that begin
                               with it, the one that most of those have; and so on
 
-The order by frequency puts a context second that is frequent elsewhere and in no list beside this one.
-On questions with SQuAD's statistics, three contexts each, a prompt shares 0.90 of them with the one
-before by frequency, and 0.97 by this one. Each step is one pass in DuckDB, out of core.
+The order by frequency puts a context second that is frequent elsewhere and in no list beside this
+one. On questions with SQuAD's statistics, three contexts each, a prompt shares 0.90 of them with
+the one before by frequency, and 0.97 by this one. Each step is one pass in DuckDB, out of core.
 """
 
 from __future__ import annotations
