@@ -5,9 +5,10 @@
 
 Without a file: three databases of a harbour are made, and all attacks (`attacks.py`) and honest
 statements (`honest.py`) run on them; canaries tell whether anything has changed, and after what was
-stopped the next statement has to be answered. With one: its statements run (`queries.py`). Exit
-status 1: an attack was answered, a canary changed, a statement ended late, or an honest one was not
-answered.
+stopped the next statement has to be answered. With one: its statements run (`queries.py`).
+`--json` prints what became of the attacks, or of FILE, on standard output, and all else (honest
+statements, canaries) in words on standard error. Exit status 1: an attack was answered, a canary
+changed, a statement ended late, or an honest one was not answered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from experiments.sql_safety import canaries, harbour, queries
 from experiments.sql_safety.attacks import HIDDEN, attacks
@@ -131,13 +132,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         poor = ("refused", "stopped", "failed")
         good = not any(told[key] for key in bad) and not any(told["honest"][key] for key in poor)
     if options.json:
-        print(json.dumps(told))
+        print(json.dumps({key: told[key] for key in Outcome().told()}))
+        if not options.queries:
+            _show(told, sys.stderr)
     else:
-        _show(told)
+        _show(told, sys.stdout)
     return 0 if good else 1
 
 
-def _show(told: dict[str, Any]) -> None:
+def _show(told: dict[str, Any], to: TextIO) -> None:
     for about, part in (
         ("statements" if "honest" not in told else "attacks", told),
         ("honest", told.get("honest")),
@@ -145,13 +148,14 @@ def _show(told: dict[str, Any]) -> None:
         if part is None:
             continue
         counts = {key: len(part[key]) for key in ("refused", "stopped", "failed")}
-        print(f"{about}: {part['run']} run, " + ", ".join(f"{n} {k}" for k, n in counts.items()))
+        others = ", ".join(f"{number} {key}" for key, number in counts.items())
+        print(f"{about}: {part['run']} run, {others}", file=to)
     for key in ("answered", "canaries", "late", "not_answered_after"):
         for one in told.get(key, ()):
-            print(f"{key}: {one}")
+            print(f"{key}: {one}", file=to)
     for key in ("refused", "stopped", "failed"):
         for one in told.get("honest", {}).get(key, ()):
-            print(f"honest, {key}: {one}")
+            print(f"honest, {key}: {one}", file=to)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ EXPERIMENT: Final = Experiment(
     plot=figures.plot,
     section=figures.section,
     arguments=arguments,
-    told=("rows", "ablations", "overheads", "bounds", "hits"),
+    told=("rows", "ablations", "overheads"),
 )
 
 

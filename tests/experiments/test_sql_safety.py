@@ -81,3 +81,18 @@ def test_statements_of_a_file_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [one["dialect"] for one in told["refused"]] == ["sqlite", "duckdb", "mysql"]
     assert [(one["sql"], one["limit"]) for one in told["stopped"]] == [(endless, "time")]
     assert ["overflow" in one["error"] for one in told["failed"]] == [True]
+
+
+def test_json_tells_of_attacks_alone_and_the_rest_stands_on_standard_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(main, "attacks", lambda *_: ["DELETE FROM berths"])
+    monkeypatch.setattr(main, "honest", lambda *_: ["SELECT 1", "SELECT nothing FROM berths"])
+    status = main.main(["--json", "--dialect", "sqlite"])
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert status == 1  # of the honest ones, one was refused
+    assert told.keys() == {"run", "refused", "stopped", "failed"}
+    assert (told["run"], len(told["refused"])) == (0, 1)
+    assert "attacks: 0 run, 1 refused" in err
+    assert "honest: 1 run, 1 refused" in err
