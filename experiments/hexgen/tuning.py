@@ -76,7 +76,6 @@ class Tuning:
             batching="urgency",
             routing="workload_balanced",
             minimise=self.tuner.options.minimise,
-            skip=0.0 if self.tuner.options.sample == "window" else 0.25,
         )
         return tuned(case, "routing", "alpha", GRID)
 

@@ -45,7 +45,8 @@ Stages = tuple[tuple[StagedCall, ...], ...]
 @dataclass(frozen=True, slots=True)
 class StagedQuery:
     """stages: see the module. arrival: seconds on some clock. finish_by_s: its objective from then
-    on (None: it has none). latency_s: that it took (None: it has not ended)."""
+    on (None: it has none). latency_s: that it took (None: it has not ended). counted: whether a
+    figure over queries counts this one, or it is there as load for the others."""
 
     stages: Stages
     app: str = ""
@@ -53,6 +54,7 @@ class StagedQuery:
     tenant: str = "default"
     finish_by_s: float | None = None
     latency_s: float | None = None
+    counted: bool = True
 
     @property
     def calls(self) -> int:

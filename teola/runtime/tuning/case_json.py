@@ -11,7 +11,7 @@ from teola.profile import Profile, from_json, to_json
 from teola.runtime.sim.staged import StagedCall, StagedQuery
 from teola.runtime.tuning.replay_case import ReplayCase
 
-PLAIN = ("engine", "batching", "routing", "batching_options", "routing_options", "minimise", "skip")
+PLAIN = ("engine", "batching", "routing", "batching_options", "routing_options", "minimise")
 
 
 def written_case(case: ReplayCase) -> dict[str, Any]:
@@ -41,6 +41,7 @@ def written_query(query: StagedQuery) -> dict[str, Any]:
         "tenant": query.tenant,
         "finish_by_s": query.finish_by_s,
         "latency_s": query.latency_s,
+        "counted": query.counted,
     }
 
 

@@ -166,7 +166,6 @@ class LiveTuning:
                 dict(batching_options),
                 dict(routing_options),
                 self.tuner.options.minimise,
-                0.0 if self.tuner.options.sample == "window" else 0.25,
             )
             target = self.target
             value = await self._process.tuned(case, target.kind, target.option, target.grid)

@@ -21,8 +21,10 @@ MOST_CALLS: Final = 40_000
 """About 200 bytes each; together with their queries under 16 MiB."""
 DRAWN: Final = 80
 """Queries of a sample that is drawn."""
-NOT_COUNTED: Final = 0.25
-"""The first part of a sample, which does not count: it meets idle engines."""
+AFTER: Final = 0.2
+"""The last part of a sample, which does not count: nobody comes after it any more."""
+SOONEST_S: Final = 1e-3
+"""What is left of an objective that has passed."""
 
 
 class Recent:
@@ -82,9 +84,13 @@ class Recent:
         return sorted(found, key=lambda query: query.arrival)
 
     def resampled(self, now: float, seed: int, rate: float | None = None) -> list[StagedQuery]:
-        """Queries drawn from all that came in the window, at the rate at which they came: those
-        that have not ended count, too, and go on as others of their application did that were as
-        long. Of an application of which none has ended, none counts. rate: another."""
+        """What runs now, with what each of these still has to do, and then queries drawn from all
+        that came in the window, at the rate at which they came. Those that have not ended are drawn
+        from, too: they go on as others of their application did that were as long. Of an
+        application of which none has ended, none counts. rate: another.
+
+        A figure counts neither what runs now, which is the load that the others meet, nor the last
+        of those that come."""
         self.forget(now)
         source = Random(f"resampled/{seed}")
         completed = [query for _, query in self._ended]
@@ -99,20 +105,38 @@ class Recent:
         pool: list[StagedQuery | str] = [*completed, *began]
         first = min(query.arrival for query in (*completed, *(self._began[id] for id in began)))
         span_s = max(now - first, 1e-9)
-        at, resampled = 0.0, []
-        for _ in range(DRAWN):
+        running = [id for id, query in self._began.items() if query.app in apps]
+        if len(running) > DRAWN:
+            running = source.sample(running, DRAWN)
+        rests = [self._rest(id, completed, now, source) for id in running]
+        at, resampled = 0.0, [rest for rest in rests if rest.stages]
+        for k in range(DRAWN):
             at += source.expovariate(rate or len(pool) / span_s)
             drawn = source.choice(pool)
             if isinstance(drawn, str):
                 drawn = self._completed(drawn, completed, source)
-            resampled.append(replace(drawn, arrival=at))
+            resampled.append(replace(drawn, arrival=at, counted=k < DRAWN * (1 - AFTER)))
         return resampled
+
+    def _rest(
+        self, id: str, whole: Sequence[StagedQuery], now: float, source: Random
+    ) -> StagedQuery:
+        """What a query that runs still has to do, from now (second 0) on."""
+        query = self._completed(id, whole, source)
+        left_s = query.finish_by_s
+        if left_s is not None:
+            left_s = max(SOONEST_S, left_s - (now - query.arrival))
+        stages = query.stages[len(self._done(id)) :]
+        return replace(query, stages=stages, arrival=0.0, finish_by_s=left_s, counted=False)
+
+    def _done(self, id: str) -> Stages:
+        """The calls of a query that runs, which have ended."""
+        return self._began[id].stages if self._so_far is None else self._so_far(id)
 
     def _completed(self, id: str, whole: Sequence[StagedQuery], source: Random) -> StagedQuery:
         """A query that runs, with the rest of one like it. Those that have ended first are short,
         so it is one of those that are longer than what it has done, if there is any."""
-        query = self._began[id]
-        stages = query.stages if self._so_far is None else self._so_far(id)
+        query, stages = self._began[id], self._done(id)
         like = [candidate for candidate in whole if candidate.app == query.app]
         longer = [candidate for candidate in like if len(candidate.stages) > len(stages)]
         if not longer and stages:

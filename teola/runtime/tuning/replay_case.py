@@ -18,7 +18,6 @@ from teola.profile import Profile
 from teola.runtime.sim.sim import Sim, SimulatedQuery
 from teola.runtime.sim.staged import StagedAnswers, StagedPlans, StagedQuery, inputs_of
 from teola.runtime.tuning.grid_search import best
-from teola.runtime.tuning.recent import NOT_COUNTED
 
 Minimise = Literal["mean", "p95", "missed"]
 MINIMISE: Final = ("mean", "p95", "missed")
@@ -27,8 +26,7 @@ MINIMISE: Final = ("mean", "p95", "missed")
 @dataclass(frozen=True)
 class ReplayCase:
     """profile: engines with their pools, and habits, as they are known. batching, routing and their
-    options: of engine `engine`. skip: part of the queries, the first ones, that no figure counts.
-    """
+    options: of engine `engine`."""
 
     queries: Sequence[StagedQuery]
     profile: Profile
@@ -38,12 +36,11 @@ class ReplayCase:
     batching_options: Mapping[str, Any] = field(default_factory=dict)
     routing_options: Mapping[str, Any] = field(default_factory=dict)
     minimise: Minimise = "mean"
-    skip: float = NOT_COUNTED
 
     def __post_init__(self) -> None:
         if self.minimise not in MINIMISE:
             raise UnknownName("figure", self.minimise, MINIMISE, "minimise")
-        if not self.queries:
+        if not any(query.counted for query in self.queries):
             raise InputError("there is nothing to replay")
 
 
@@ -76,7 +73,11 @@ def replayed(case: ReplayCase) -> list[SimulatedQuery]:
 
 def figure(case: ReplayCase, results: Sequence[SimulatedQuery]) -> float:
     """What is to be small."""
-    counted = [*zip(case.queries, results, strict=True)][int(len(results) * case.skip) :]
+    counted = [
+        (query, result)
+        for query, result in zip(case.queries, results, strict=True)
+        if query.counted
+    ]
     latencies = sorted(result.latency_s for _, result in counted)
     if case.minimise == "mean":
         return fmean(latencies)

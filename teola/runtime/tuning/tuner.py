@@ -4,10 +4,9 @@ A state machine without clock and without processes: it is told what queries cam
 asked at the end of each window, and names a sample to replay, once at a time.
 
     sample="window"      the paper's: after the first window; then whenever queries of the last
-    window
-                         took longer than those of the reference: what ended in that window
-    sample="resampled"   the default: every `every_s` seconds, too; 80 queries drawn from those that
-                         came in the last ten minutes, at the rate at which they came
+                         window took longer than those of the reference: what ended in that window
+    sample="resampled"   the default: every `every_s` seconds, too; what runs now, and then 80
+                         queries drawn from those that came in the last ten minutes, at their rate
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def came(
 @catches(
     "born-anew",
     "what runs is taken for one that has done nothing",
-    edited(Recent._completed, "self._so_far is None", "True"),
+    edited(Recent._done, "self._so_far is None", "True"),
 )
 def test_what_runs_counts_and_goes_on_as_others_did_that_were_as_long() -> None:
     done = {"runs": (query(0, prompt=7).stages[0],) * 2, "longest": query(0, calls=9).stages}
@@ -99,13 +99,55 @@ def test_what_runs_counts_and_goes_on_as_others_did_that_were_as_long() -> None:
     one.ended("long", query(1.0, calls=4).stages, 199.0)
     for id, app in (("runs", "app"), ("longest", "app"), ("alien", "another")):
         one.began(id, StagedQuery((), app, 195.0))
-    found = one.resampled(200.0, seed=0)
+    found = [query for query in one.resampled(200.0, seed=0) if query.arrival]
     assert len(found) == DRAWN
     assert {query.calls for query in found} == {2, 4, 9}
     assert {query.calls for query in found if query.stages[0][0].prompt == 7} == {4}
     span = found[-1].arrival - found[0].arrival
     assert span == pytest.approx(DRAWN * 200 / 23, rel=0.35)
-    assert found == one.resampled(200.0, seed=0)
+    assert found == one.resampled(200.0, seed=0)[-DRAWN:]
+
+
+@catches(
+    "idle-start",
+    "a replay begins with idle engines",
+    edited(Recent.resampled, "if rest.stages", "if not rest.stages"),
+)
+@catches(
+    "done-again",
+    "what runs has to do all of its calls again",
+    edited(Recent._rest, "len(self._done(id)) :", "0:"),
+)
+@catches(
+    "old-objective",
+    "what runs has as long until its objective as it had when it came",
+    edited(Recent._rest, "now - query.arrival", "0.0"),
+)
+def test_a_sample_meets_what_runs_and_is_followed_until_the_last_that_counts() -> None:
+    done = {"early": query(0, calls=2).stages, "over": query(0, calls=4).stages}
+    one = Recent(so_far=lambda id: done.get(id, ()))
+    came(one, 20, 10.0, 5.0)
+    one.began("long", replace(query(1.0), stages=()))
+    one.ended("long", query(1.0, calls=4).stages, 199.0)
+    for id, at, objective in (("early", 150.0, 80.0), ("over", 20.0, 90.0), ("new", 190.0, None)):
+        one.began(id, StagedQuery((), "app", at, finish_by_s=objective))
+    found = one.resampled(200.0, seed=0)
+    load, drawn = found[:-DRAWN], found[-DRAWN:]
+    assert [(q.arrival, q.counted) for q in load] == [(0.0, False)] * 2
+    assert [(q.calls, q.finish_by_s) for q in load[:1]] == [(2, 30.0)]  # 4 in all; 50 s have gone
+    assert load[1].finish_by_s is None
+    assert [q.counted for q in drawn] == [True] * 64 + [False] * 16
+    assert all(q.arrival > 0 for q in drawn)
+
+
+def test_what_runs_is_a_bounded_load_and_late_objectives_are_due_at_once() -> None:
+    one = Recent()
+    came(one, 20, 10.0, 5.0)
+    for k in range(3 * DRAWN):
+        one.began(f"late{k}", StagedQuery((), "app", 100.0, finish_by_s=50.0))
+    load = one.resampled(200.0, seed=0)[:-DRAWN]
+    assert len(load) == DRAWN
+    assert {q.finish_by_s for q in load} == {recent.SOONEST_S}
 
 
 def test_it_remembers_ten_minutes_and_so_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +182,7 @@ def test_by_default_it_tunes_by_the_clock_too() -> None:
     for k in range(7):
         came(one, 10, 9.0, 5.0, start=100.0 * k)
         if sample := one.look(100.0 * (k + 1)):
-            assert len(sample) == DRAWN
+            assert [query.counted for query in sample].count(True) == 64
             one.told()
             when.append(k)
     assert when == [0, 3, 6]
@@ -177,7 +219,7 @@ def two_speeds() -> Profile:
 
 def case(**more: object) -> ReplayCase:
     queries = [query(0.0, calls=1), query(0.0, calls=1)]
-    options = {"routing": "workload_balanced", "batching": "urgency", "skip": 0.0, **more}
+    options = {"routing": "workload_balanced", "batching": "urgency", **more}
     return ReplayCase(queries, two_speeds(), **options)  # type: ignore[arg-type]
 
 
@@ -189,6 +231,12 @@ def test_a_replay_says_what_another_alpha_would_have_done() -> None:
     fast = [one.latency_s for one in replayed(case(routing_options={"alpha": 1.0}))]
     assert min(fast) >= 2.0
     assert figure(case(), replayed(case())) == pytest.approx(1.8)
+    load = replace(
+        case(), queries=[query(0.0, calls=1), replace(query(0.0, calls=1), counted=False)]
+    )
+    assert figure(load, replayed(load)) == pytest.approx(1.2)
+    with pytest.raises(InputError, match="nothing to replay"):
+        replace(load, queries=load.queries[1:])
     assert tuned(case(), "routing", "alpha", GRID) == 0.0
 
 
