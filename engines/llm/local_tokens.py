@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from teola.engine import Call, TextPart
@@ -16,6 +17,9 @@ CUT = "\ufffd"
 """What a decoder puts where a character's bytes are not all there."""
 CUT_TOKENS: Final = 8
 CONTEXT_TOKENS: Final = 4
+LONGEST_CONTEXT: Final = 24
+"""With more known tokens a stream drops all but CONTEXT_TOKENS: what is decoded again costs more
+than to find out what those alone say."""
 
 _WORDS: Final = "Two words."
 
@@ -39,7 +43,7 @@ class LocalTokens:
 
     def __init__(self, tokenizer: Any, *, chat: bool = True) -> None:
         self._tokenizer = tokenizer
-        self._plain = _plain(tokenizer)
+        self._plain, self._decode = _plain(tokenizer), _decoding(tokenizer)
         chats = chat and bool(tokenizer.chat_template)
         self.prompts = PromptTokens(
             self._encode, _bos(tokenizer), self._render if chats else None, self._plain
@@ -76,9 +80,6 @@ class LocalTokens:
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
-
     def _render(self, messages: list[dict[str, str]]) -> str:
         from jinja2 import TemplateError
 
@@ -101,7 +102,7 @@ class TextStream:
     def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int]) -> None:
         self._decode = decode
         self._ids = list(prompt[-CONTEXT_TOKENS:])
-        self._told = len(self._ids)
+        self._told, self._known = len(self._ids), decode(self._ids)
 
     def feed(self, ids: Sequence[int], *, last: bool = False) -> str:
         """The text that `ids` complete, however they are grouped; last: nothing is held back."""
@@ -114,11 +115,13 @@ class TextStream:
         return self._flush(hold=held)
 
     def _flush(self, *, hold: bool = False) -> str:
-        known, text = self._decode(self._ids[: self._told]), self._decode(self._ids)
+        known, text = self._known, self._decode(self._ids)
         if hold and text.endswith(CUT):
             return ""
-        del self._ids[: max(0, self._told - CONTEXT_TOKENS)]
-        self._told = len(self._ids)
+        self._told, self._known = len(self._ids), text
+        if self._told > LONGEST_CONTEXT:
+            del self._ids[:-CONTEXT_TOKENS]
+            self._told, self._known = len(self._ids), self._decode(self._ids)
         return text[len(known) :]
 
 
@@ -156,3 +159,19 @@ def _plain(tokenizer: Any) -> Callable[[str], list[int]]:
     plain = type(backend).from_str(backend.to_str())
     plain.encode_special_tokens = True
     return lambda text: list(plain.encode(text, add_special_tokens=False).ids)
+
+
+def _decoding(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    """Decodes ids without special tokens; by the tokenizer's backend, where transformers adds
+    nothing to that but three times its time."""
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+    kind = type(tokenizer)
+    usual = (
+        getattr(kind, "_decode", None) is PreTrainedTokenizerFast._decode
+        and kind.decode is PreTrainedTokenizerBase.decode
+        and not tokenizer.clean_up_tokenization_spaces
+    )
+    if usual:
+        return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=True)
+    return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))

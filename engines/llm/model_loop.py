@@ -252,15 +252,20 @@ class ModelLoop:
         logits = self._paged.forward(rows)
         best = logits.argmax(-1).tolist()
         found: dict[int, int] = {}
+        drawn: list[tuple[int, ModelJob, float]] = []
         for i, job in enumerate(jobs):
             if job is None or job.decode is None:
                 continue
             found[job.id] = best[i]
             if job.decode.temperature > 0:
+                drawn.append((i, job, job.decode.temperature))
+        if drawn:  # all at once: each copy from a GPU waits for it
+            heat = torch.tensor([[heat] for _, _, heat in drawn], device=logits.device)
+            chances = (logits[[i for i, _, _ in drawn]] / heat).softmax(-1).cpu()
+            for (_, job, _), weights in zip(drawn, chances, strict=True):
                 if job.sampler is None:
                     job.sampler = torch.Generator().manual_seed(job.seed)
-                chances = (logits[i] / job.decode.temperature).softmax(-1).cpu()
-                found[job.id] = int(torch.multinomial(chances, 1, generator=job.sampler))
+                found[job.id] = int(torch.multinomial(weights, 1, generator=job.sampler))
         return found
 
     def _failed(self, sequences: Sequence[TokenSequence], error: Exception) -> None:

@@ -1,9 +1,10 @@
 """A Hugging Face causal language model whose KV lies in numbered blocks.
 
 The model's code is as it comes: it hands each layer's new keys and values to what it takes for its
-cache and attends to what that returns. Here this is a `_View`: it writes them to their slots in the
-pool and returns what the batch's sequences have there, gathered and padded. Batches are padded on
-the left, so that the last position is everybody's last token.
+cache and attends to what that returns. Here this is a `PoolView`: it writes them to their slots in
+the pool and returns what the batch's sequences have there, gathered and padded. Batches are padded
+on the left, so that the last position is everybody's last token. On a GPU, steps in which all rows
+decode one token are replayed as CUDA graphs (`decode_graphs`).
 
 Importing this module imports torch and transformers.
 """
@@ -15,19 +16,18 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.cache_utils import Cache
 
 from teola.kv import Swap
 
+from .decode_graphs import DecodeGraphs
+from .pool_view import ATTENTION, PoolView
+
 PADDING_LIMIT = 1.25
 CPU_BATCH_TOKENS = 512
 """A larger prefill batch only pads on a CPU: its cores are busy with one sequence already."""
-
-ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""All ways but cuDNN's, which compiles a plan for each length of a sequence: on an H200 that took
-75 ms at nearly every step of a decoding."""
 
 
 class BatchRow(NamedTuple):
@@ -57,13 +57,21 @@ def load(model: str, dtype: str, device: str) -> Any:
 
 class PagedModel:
     """`model` with a pool of KV blocks. memory: bytes for the pool; max_tokens: no more than these.
-    host_memory: bytes for the blocks of a tier below, in the memory of the host.
+    host_memory: bytes for the blocks of a tier below, in the memory of the host. graphs: replay
+    decoding steps as CUDA graphs, on a GPU.
 
     Not thread-safe.
     """
 
     def __init__(
-        self, model: Any, block_tokens: int, memory: int, max_tokens: int, host_memory: int = 0
+        self,
+        model: Any,
+        block_tokens: int,
+        memory: int,
+        max_tokens: int,
+        host_memory: int = 0,
+        *,
+        graphs: bool = True,
     ) -> None:
         self.model, self.block_tokens = model, block_tokens
         self.device: torch.device = model.device
@@ -73,7 +81,9 @@ class PagedModel:
         self.blocks = max(
             1, min(memory // (token_bytes * block_tokens), max_tokens // block_tokens)
         )
-        slots = self.blocks * block_tokens
+        graphs = graphs and self.device.type == "cuda"
+        # Rows that only pad a graph write to one more block, which nobody has.
+        slots = (self.blocks + graphs) * block_tokens
         # Zeros, not empty: masked slots are multiplied by 0, which does not make up for a NaN.
         self.pool = [
             tuple(torch.zeros(slots, *x.shape, dtype=x.dtype, device=self.device) for x in pair)
@@ -85,6 +95,10 @@ class PagedModel:
             for pair in shapes
             if self.host_blocks
         ]
+
+        self._graphs = None
+        if graphs:
+            self._graphs = DecodeGraphs(model, self.pool, block_tokens, spare=self.blocks)
 
     def _below(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         size = self.host_blocks, self.block_tokens, *shape
@@ -113,9 +127,9 @@ class PagedModel:
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[BatchRow]) -> Tensor:
-        """Logits after the last token of each row, (rows, vocabulary), float32; their KV is in
-        their blocks. Rows of about equal length are computed together."""
-        found: list[Tensor | None] = [None] * len(rows)
+        """Logits after the last token of each row, (rows, vocabulary), float32, until the next
+        call; their KV is in their blocks. Rows of about equal length are computed together."""
+        groups = list[list[int]]()
         order = sorted(range(len(rows)), key=lambda i: (len(rows[i].ids), rows[i].length))
         while order:
             group = [order.pop()]
@@ -125,10 +139,19 @@ class PagedModel:
                 if longest > PADDING_LIMIT * len(rows[order[-1]].ids):
                     break
                 group.append(order.pop())
-            logits = self._batch([rows[i] for i in group])
-            for i, row in zip(group, logits, strict=True):
-                found[i] = row
-        return torch.stack([row for row in found if row is not None])
+            groups.append(sorted(group))
+        if len(groups) == 1:
+            return self._group(rows)
+        logits = torch.cat([self._group([rows[i] for i in group]) for group in groups])
+        places = torch.tensor([i for group in groups for i in group])
+        return logits[places.argsort().to(logits.device)]
+
+    def _group(self, rows: Sequence[BatchRow]) -> Tensor:
+        if self._graphs is not None and all(len(row.ids) == 1 for row in rows):
+            logits = self._graphs.logits([(row.ids[0], row.past, row.blocks) for row in rows])
+            if logits is not None:
+                return logits
+        return self._batch(rows)
 
     def _batch(self, rows: Sequence[BatchRow]) -> Tensor:
         width = max(len(row.ids) for row in rows)
@@ -140,12 +163,12 @@ class PagedModel:
                 for row, pad in zip(rows, pads, strict=True)
             ]
         )
-        view = _View(self, rows, width, any(pads))
+        view = _view(self, rows, width, any(pads))
         with sdpa_kernel(ATTENTION):
             output = self.model(
                 input_ids=ids.to(self.device),
                 position_ids=positions.to(self.device),
-                attention_mask=view.mask(positions),
+                attention_mask=_mask(view, rows, positions),
                 past_key_values=view,
                 use_cache=True,
                 logits_to_keep=1,
@@ -153,73 +176,40 @@ class PagedModel:
         return cast("Tensor", output.logits[:, -1].float())
 
 
-class _View(Cache):
-    """The pool as one batch sees it."""
+def _view(paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool) -> PoolView:
+    """The pool for a batch whose prompts are padded to `width` tokens."""
+    size, device = paged.block_tokens, paged.device
+    slots = [
+        row.blocks[at // size] * size + at % size
+        for row in rows
+        for at in range(row.past, row.length)
+    ]
+    longest = max(row.length for row in rows)
+    used = -(-longest // size)
+    tables = [[*row.blocks[:used], *[0] * (used - len(row.blocks))] for row in rows]
+    first, real = tables[0][0], None
+    if padded:
+        starts = torch.tensor([[width - len(row.ids)] for row in rows])
+        real = (torch.arange(width) >= starts).to(device)
+    return PoolView(
+        paged.pool,
+        size,
+        longest,
+        torch.tensor(slots, device=device),
+        torch.tensor(tables, device=device),
+        real=real,
+        alone=not padded and not any(row.past for row in rows),
+        first=first if tables == [list(range(first, first + used))] else None,
+    )
 
-    def __init__(
-        self, paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool
-    ) -> None:
-        super().__init__(layers=[])
-        self.pool, self.size = paged.pool, paged.block_tokens
-        device = paged.device
-        self.lengths = [row.length for row in rows]
-        self.longest = max(self.lengths)
-        self.alone = not padded and not any(row.past for row in rows)
-        self.slots = torch.tensor(self._slots(rows), device=device)
-        self.real = None
-        if padded:
-            columns = torch.arange(width)
-            starts = torch.tensor([[width - len(row.ids)] for row in rows])
-            self.real = (columns >= starts).to(device)
-        used = -(-self.longest // self.size)
-        tables = [[*row.blocks[:used], *[0] * (used - len(row.blocks))] for row in rows]
-        first = tables[0][0]
-        self.first = first if tables == [list(range(first, first + used))] else None
-        self.tables = torch.tensor(tables, device=device)
 
-    def _slots(self, rows: Sequence[BatchRow]) -> list[int]:
-        size = self.size
-        return [
-            row.blocks[at // size] * size + at % size
-            for row in rows
-            for at in range(row.past, row.length)
-        ]
-
-    def mask(self, positions: Tensor) -> Tensor | None:
-        """Which keys each token sees, (rows, 1, width, longest); None: all that came before."""
-        single = positions.shape[1] == 1 and min(self.lengths) == self.longest
-        if self.alone or single:
-            return None
-        keys = torch.arange(self.longest, device=self.slots.device)
-        return keys <= positions.to(self.slots.device)[:, None, :, None]
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Called by the model's attention: (rows, heads, width, size) in; all there is out."""
-        for pool, states in zip(self.pool[layer_idx], (key_states, value_states), strict=True):
-            fresh = states.transpose(1, 2)
-            pool[self.slots] = fresh.flatten(0, 1) if self.real is None else fresh[self.real]
-        if self.alone:
-            return key_states, value_states
-        keys, values = (self._gather(pool) for pool in self.pool[layer_idx])
-        return keys, values
-
-    def _gather(self, pool: Tensor) -> Tensor:
-        if self.first is not None:  # one sequence in consecutive blocks: no need to copy
-            start = self.first * self.size
-            return pool[start : start + self.longest].unsqueeze(0).transpose(1, 2)
-        rows, used = self.tables.shape
-        # Whole blocks as rows: index_select copies each at once, indexing goes by elements.
-        blocks = pool.view(len(pool) // self.size, -1).index_select(0, self.tables.flatten())
-        gathered = blocks.view(rows, used * self.size, *pool.shape[1:])
-        return gathered[:, : self.longest].transpose(1, 2)
-
-    def get_seq_length(self, layer_idx: int = 0) -> int:
-        return 0 if self.alone else self.longest - 1
-
-    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
-        return self.longest, 0
+def _mask(view: PoolView, rows: Sequence[BatchRow], positions: Tensor) -> Tensor | None:
+    """Which keys each token sees, (rows, 1, width, longest); None: all that came before."""
+    single = positions.shape[1] == 1 and min(row.length for row in rows) == view.longest
+    if view.alone or single:
+        return None
+    keys = torch.arange(view.longest, device=view.slots.device)
+    return keys <= positions.to(view.slots.device)[:, None, :, None]
 
 
 class _Probe(Cache):

@@ -53,10 +53,13 @@ class TransformersModel:
     model: a folder, or an id where hubs can be reached. dtype: "auto" is float32 on a CPU and
     bfloat16 on a GPU. device: None is a GPU if there is one. max_batch: prompt tokens of one
     step. kv_memory_gib: for KV blocks; None is 2 GiB on a CPU and half of what the model
-    leaves free on a GPU. host_memory_gib: for blocks that were evicted there, in the memory of the
-    host; they are copied back when they are found. eviction: policy for cached blocks, with its
-    options. chat: use the chat template, if there is one. seed: of sampling, along with the query's
-    id and the prompt. Raises UnknownName (dtype, eviction), InputError (a number that is none).
+    leaves free on a GPU. kv_blocks: no more of them than these. host_memory_gib: for blocks that
+    were evicted there, in the memory of the host; they are copied back when they are found.
+    eviction: policy for cached blocks, with its options. prefix_cache: find KV again that was
+    computed before. cuda_graphs: on a GPU, replay decoding steps as CUDA graphs, where the model
+    allows it. chat: use the chat template, if there is one. seed: of sampling, along with the
+    query's id and the prompt. Raises UnknownName (dtype, eviction), InputError (a number that is
+    none).
     """
 
     def __init__(
@@ -70,9 +73,12 @@ class TransformersModel:
         max_sequences: int = 32,
         block_tokens: int = 16,
         kv_memory_gib: float | None = None,
+        kv_blocks: int | None = None,
         host_memory_gib: float = 0.0,
         eviction: str = policies.DEFAULT,
         eviction_options: Mapping[str, Any] | None = None,
+        prefix_cache: bool = True,
+        cuda_graphs: bool = True,
         threads: int | None = None,
         chat: bool = True,
         seed: int = 0,
@@ -82,6 +88,9 @@ class TransformersModel:
         self._name, self._model, self._dtype, self._device = name, str(model), dtype, device
         self._max_batch, self._max_sequences = max_batch, max_sequences
         self._block_tokens, self._kv_memory_gib = block_tokens, kv_memory_gib
+        if kv_blocks is not None and kv_blocks < 1:
+            raise InputError(f"engine {name!r}: kv_blocks must be at least 1, got {kv_blocks!r}")
+        self._kv_blocks = kv_blocks
         if not host_memory_gib >= 0:
             raise InputError(
                 f"engine {name!r}: host_memory_gib must be a number from 0 on, "
@@ -89,6 +98,7 @@ class TransformersModel:
             )
         self._host_memory_gib = host_memory_gib
         self._policy = policies.make_policy(eviction, **(eviction_options or {}))
+        self._prefix_cache, self._cuda_graphs = prefix_cache, cuda_graphs
         self._threads, self._chat, self._seed = threads, chat, seed
         self._window = 0
         self._ids = itertools.count()
@@ -105,8 +115,9 @@ class TransformersModel:
             ops=PREFILLS | DECODES,
             max_batch=self._max_batch,
             max_sequences=self._max_sequences,
-            prefix_reuse=self._tokens is None or self._tokens.prompts.splittable,
-            keeps_prefixes=True,
+            prefix_reuse=self._prefix_cache
+            and (self._tokens is None or self._tokens.prompts.splittable),
+            keeps_prefixes=self._prefix_cache,
             block_tokens=self._block_tokens,
             kv_blocks=self.kv.blocks if self.kv else None,
             window=self._window or None,
@@ -162,8 +173,12 @@ class TransformersModel:
         config = model.config.get_text_config()
         self._window = getattr(config, "max_position_embeddings", None) or 2**20
         most = self._max_sequences * self._window
+        if self._kv_blocks is not None:
+            most = min(most, self._kv_blocks * self._block_tokens)
         host = int(self._host_memory_gib * GIB)
-        return paged_model.PagedModel(model, self._block_tokens, self._kv_bytes(), most, host)
+        return paged_model.PagedModel(
+            model, self._block_tokens, self._kv_bytes(), most, host, graphs=self._cuda_graphs
+        )
 
     def _torch_device(self) -> str:
         import torch
@@ -306,8 +321,8 @@ class TransformersModel:
             id,
             prompt=len(ids),
             output=min(max(1, decode.max_tokens), room) if decode else 0,
-            keys=token_keys(ids, self._block_tokens, tenant),
-            grown=grown,
+            keys=token_keys(ids, self._block_tokens, tenant) if self._prefix_cache else (),
+            grown=grown if self._prefix_cache else None,
             access=Access(call.category, 0, call.context.program, self._reads(call)),
             keep=decode is None,
         )

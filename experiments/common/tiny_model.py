@@ -36,14 +36,20 @@ def make_model(
     heads: int = 12,
     vocabulary: int = 8192,
     positions: int = MAX_POSITIONS,
+    kv_heads: int | None = None,
+    intermediate: int | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
     seed: int = 0,
     chat_template: bool = False,
 ) -> Path:
-    """Write the model (safetensors, float32) and its tokenizer to `folder`; returns the folder.
+    """Write the model (safetensors) and its tokenizer to `folder`; returns the folder.
 
     hidden must be a multiple of 2 * heads (rotary embeddings), vocabulary above 300. positions:
-    most tokens of a prompt with its answer. The weights are larger than a trainer would begin
-    with, so that every token depends on the whole prompt.
+    most tokens of a prompt with its answer. kv_heads, intermediate: by default `heads` and twice
+    `hidden`. dtype: of the weights in the file. device: where they are drawn; another one draws
+    other weights. The weights are larger than a trainer would begin with, so that every token
+    depends on the whole prompt.
     """
     import torch
     from transformers import LlamaForCausalLM
@@ -53,10 +59,13 @@ def make_model(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(vocabulary, positions, chat_template)
-    with torch.random.fork_rng(devices=()):
+    config = _config(tokenizer, hidden, layers, heads, vocabulary, positions)
+    config.num_key_value_heads = kv_heads or heads
+    config.intermediate_size = intermediate or 2 * hidden
+    with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(_config(tokenizer, hidden, layers, heads, vocabulary, positions))
-    model.save_pretrained(folder)
+        model = LlamaForCausalLM(config)
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -69,10 +78,8 @@ def _config(
     return LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=hidden,
-        intermediate_size=2 * hidden,
         num_hidden_layers=layers,
         num_attention_heads=heads,
-        num_key_value_heads=heads,
         max_position_embeddings=positions,
         initializer_range=hidden**-0.5,
         bos_token_id=tokenizer.bos_token_id,

@@ -1,7 +1,7 @@
 """Records a run of a real vLLM, in the form that `--run` reads. Started by `record.py`.
 
 Run by path, with the interpreter of an environment that has vLLM; it imports nothing of Teola. It
-reads what to do from stdin, one JSON object (`VLLMRecording` of record.py), and writes the run to
+reads what to do from stdin, one JSON object (`Recording` of recording.py), and writes the run to
 a folder.
 
 vLLM's engine runs here, step by step, and its clock is the processor time of this process: other

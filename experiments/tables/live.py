@@ -1,10 +1,13 @@
-"""The same queries on a real vLLM with a small random model, and what its cache found.
+"""The same queries on a real engine with a random model, and what its cache found.
 
-The planner, the scheduler and the server are those that serve; the model is random, so what it says
-is replaced by the script's answers, and all systems give the same rows. Hits are the server's own
-counters, and seconds its engine's processor time. Two servers stand side by side, one without a
-prefix cache, and one query runs at a time; the cache is emptied between queries. It needs `make
-vllm`.
+The planner, the scheduler and the engine are those that serve; the model is random, so what it says
+is replaced by the script's answers, and all systems give the same rows. Two engines stand side by
+side, one without a prefix cache, and one query runs at a time, which finds nothing of the others.
+
+`live` is a vLLM on the CPU with a small model; hits are its own counters, and seconds its processor
+time. It needs `make vllm`. `local` is the engine `transformers` in this process, on a GPU if there
+is one, with a model of a billion parameters; hits are what it says of each answer, and seconds are
+the clock's.
 """
 
 from __future__ import annotations
@@ -13,11 +16,12 @@ import os
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 from rich.progress import Progress
@@ -34,7 +38,7 @@ from teola.profile import StepTime
 from teola.runtime.hosts.model_server import ModelServer, ServerOptions
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsHandle
 from teola.runtime.runtime import Runtime
-from teola_engines.llm import VLLMServer
+from teola_engines.llm import TransformersModel, VLLMServer
 
 CELLS: Final = tuple(cell for cell in QUERIES if cell[1] == "movies")
 ROWS: Final = (300, 100)
@@ -42,6 +46,15 @@ HIT_ROWS: Final = 500
 OUTPUT: Final = 16
 """Tokens of an answer that is not held to choices."""
 SHAPE: Final = {"hidden": 192, "layers": 4, "heads": 4, "vocabulary": 2048}
+BILLION: Final = {
+    "hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "intermediate": 8192,
+    "vocabulary": 8192, "dtype": "bfloat16",
+}  # fmt: skip
+"""The shape of Llama 3.2 1B, with fewer words."""
+SEQUENCES: Final = 64
+"""Answers that the engine in this process decodes at once."""
+STEP_TOKENS: Final = 4096
+WARM_UP_ROWS: Final = 64
 BLOCK_TOKENS: Final = 32
 """Blocks of 16, as the paper has them, are refused by vLLM on a CPU: multiples of 32 are not."""
 COUNTED: Final = ("vllm:prompt_tokens_total", "vllm:prefix_cache_hits_total")
@@ -114,6 +127,54 @@ class Server:
         """Empty its cache."""
         _opened(f"{self._server.url.removesuffix('/v1')}/reset_prefix_cache", method="POST")
 
+    def measure(self, model: LiveModel, ask: Callable[[], None]) -> Measured:
+        """Ask a query, which begins with an empty cache."""
+        self.forget()
+        before, began_s = self.counts(), self.processor_s()
+        ask()
+        counts, seconds = self.counts().since(before), self.processor_s() - began_s
+        written = model.completion_tokens
+        return Measured(model.calls, counts.prompt, counts.hits, written, seconds, model.seconds)
+
+
+class Local:
+    """The engine `transformers` in this process. cache: whether it keeps prefixes."""
+
+    def __init__(self, folder: Path, *, cache: bool) -> None:
+        self._folder, self._cache = folder, cache
+
+    def __enter__(self) -> Local:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The runtime that asks it closes it."""
+
+    def engine(self) -> EngineConfig:
+        """To ask it."""
+        return EngineConfig(
+            TransformersModel,
+            {
+                "model": str(self._folder),
+                "max_batch": STEP_TOKENS,
+                "max_sequences": SEQUENCES,
+                "prefix_cache": self._cache,
+            },
+        )
+
+    def measure(self, model: LiveModel, ask: Callable[[], None]) -> Measured:
+        """Ask a query, as a tenant of its own: nobody finds what another tenant has computed."""
+        model.tenant = uuid4().hex
+        ask()
+        seconds = model.seconds
+        return Measured(
+            model.calls,
+            model.prompt_tokens,
+            model.cached_tokens,
+            model.completion_tokens,
+            seconds,
+            seconds,
+        )
+
 
 def _opened(url: str, method: str = "GET") -> bytes:
     with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60) as page:
@@ -123,13 +184,14 @@ def _opened(url: str, method: str = "GET") -> bytes:
 class LiveModel:
     """Asked by `TableQuery.run(ask_rows=...)`: asks a runtime, and answers by the script.
 
-    asked: the calls that it knows, by instruction. grouped: see SimulatedModel. calls, prompt and
-    completion tokens, seconds: of all runs so far.
+    asked: the calls that it knows, by instruction. grouped: see SimulatedModel. tenant: on whose
+    behalf it asks. calls, tokens, seconds: of all runs so far.
     """
 
     def __init__(self, runtime: Runtime, asked: dict[str, Asked], *, grouped: bool) -> None:
         self._runtime, self._asked, self._grouped = runtime, asked, grouped
-        self.calls = self.completion_tokens = 0
+        self.tenant = ""
+        self.calls = self.prompt_tokens = self.cached_tokens = self.completion_tokens = 0
         self.seconds = 0.0
 
     def __call__(
@@ -150,35 +212,43 @@ class LiveModel:
         def hear(some: Sequence[RowAnswer]) -> None:
             on_answers([one._replace(text=said.pop(one.id)) if one.text else one for one in some])
 
-        handle = self._runtime.ask_rows(call, read(), hear, **limits)
+        handle = self._runtime.ask_rows(call, read(), hear, **limits | {"tenant": self.tenant})
         end = handle.result()
         assert end.state == "ok", end
         self.calls += end.asked
+        self.prompt_tokens += end.prompt_tokens
+        self.cached_tokens += end.cached_tokens
         self.completion_tokens += end.completion_tokens
         self.seconds += end.seconds
         return handle
 
 
 @contextmanager
-def small_model() -> Iterator[Path]:
-    """A folder with the model."""
+def random_model(**shape: Any) -> Iterator[Path]:
+    """A folder with a model."""
     with tempfile.TemporaryDirectory(prefix="teola-tables-") as name:
-        yield make_model(Path(name) / "tiny", **SHAPE)
+        yield make_model(Path(name) / "model", **shape)
 
 
-def measure(rows: int, seed: int, progress: Progress) -> tuple[list[Report], list[Report]]:
-    """Rows of the report, and of each query what bounds it."""
+def measure(
+    where: str, rows: int, seed: int, progress: Progress
+) -> tuple[list[Report], list[Report]]:
+    """Rows of the report, and of each query what bounds it. where: live or local."""
     found: dict[tuple[tuple[str, str], str], Measured] = {}
-    task = progress.add_task("live", total=len(CELLS) * len(SYSTEMS))
+    task = progress.add_task(where, total=len(CELLS) * len(SYSTEMS))
+    kind = Server if where == "live" else Local
     with (
-        small_model() as folder,
-        Server(folder, cache=False) as plain,
-        Server(folder, cache=True) as keeping,
+        random_model(**SHAPE if where == "live" else billion()) as folder,
+        kind(folder, cache=False) as plain,
+        kind(folder, cache=True) as keeping,
         Runtime({"llm": plain.engine()}) as without,
         Runtime({"llm": keeping.engine()}) as caching,
     ):
         for runtime in (without, caching):
             runtime.start(runtime.ensure(["llm"])).result()
+        if where == "local":  # what is loaded or recorded on first use is there afterwards
+            for asked, name in (((plain, without), "no_cache"), ((keeping, caching), "ours")):
+                _asked(*asked, CELLS[0], SYSTEMS[name], WARM_UP_ROWS, seed + 1)
         for cell in CELLS:
             for name, system in SYSTEMS.items():
                 asked = (keeping, caching) if system.cache else (plain, without)
@@ -187,13 +257,20 @@ def measure(rows: int, seed: int, progress: Progress) -> tuple[list[Report], lis
     progress.remove_task(task)
     step = learned([one for (_, name), one in found.items() if name != "ours"])
     return (
-        [_row(*key, rows, one) for key, one in found.items()],
-        [_bound(cell, step, found[cell, "ours"], found[cell, "no_cache"]) for cell in CELLS],
+        [_row(where, *key, rows, one) for key, one in found.items()],
+        [_bound(where, cell, step, found[cell, "ours"], found[cell, "no_cache"]) for cell in CELLS],
     )
 
 
+def billion() -> dict[str, Any]:
+    """The shape of the model in this process, and where its weights are drawn."""
+    import torch
+
+    return {**BILLION, "device": "cuda" if torch.cuda.is_available() else "cpu"}
+
+
 class Measured(NamedTuple):
-    """One query. seconds: of the engine's processor; wall_s: of the clock."""
+    """One query. seconds: of vLLM's processor, else of the clock, as wall_s is."""
 
     calls: int
     prompt: int
@@ -208,27 +285,30 @@ class Measured(NamedTuple):
 
 
 def _asked(
-    server: Server, runtime: Runtime, cell: tuple[str, str], system: System, rows: int, seed: int
+    engine: Server | Local,
+    runtime: Runtime,
+    cell: tuple[str, str],
+    system: System,
+    rows: int,
+    seed: int,
 ) -> Measured:
     query = QUERIES[cell]
-    if system.cache:
-        server.forget()
     known = {call.question: call for call in query.calls}
     model = LiveModel(runtime, known, grouped=system.grouped)
-    before, began_s = server.counts(), server.processor_s()
     source = {"t": table(query.data, rows, seed)}
     asked = tables.sql(text_of(query, system, rows, seed), source, passes=system.passes)
-    done = asked.run(ask_rows=model, answers=False)
-    assert done.state == "ok", done.reason
-    done.close()
-    counts, seconds = server.counts().since(before), server.processor_s() - began_s
-    written = model.completion_tokens
-    return Measured(model.calls, counts.prompt, counts.hits, written, seconds, model.seconds)
+
+    def ask() -> None:
+        done = asked.run(ask_rows=model, answers=False)
+        assert done.state == "ok", done.reason
+        done.close()
+
+    return engine.measure(model, ask)
 
 
-def _row(cell: tuple[str, str], system: str, rows: int, one: Measured) -> Report:
+def _row(where: str, cell: tuple[str, str], system: str, rows: int, one: Measured) -> Report:
     return {
-        "where": "live",
+        "where": where,
         "query": cell[0],
         "data": cell[1],
         "system": system,
@@ -241,8 +321,11 @@ def _row(cell: tuple[str, str], system: str, rows: int, one: Measured) -> Report
     }
 
 
-def _bound(cell: tuple[str, str], step: StepTime, ours: Measured, none: Measured) -> Report:
+def _bound(
+    where: str, cell: tuple[str, str], step: StepTime, ours: Measured, none: Measured
+) -> Report:
     return {
+        "where": where,
         "query": cell[0],
         "data": cell[1],
         "computed_tokens": ours.computed,
@@ -275,7 +358,7 @@ def hits(rows: int, seed: int) -> list[Report]:
     expects them before; of Q1 on both data sets."""
     found = []
     with (
-        small_model() as folder,
+        random_model(**SHAPE) as folder,
         Server(folder, cache=True) as server,
         Runtime({"llm": server.engine()}) as runtime,
     ):

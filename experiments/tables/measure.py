@@ -19,14 +19,14 @@ from experiments.tables.runs import FIT_ROWS, SYSTEMS, Measured, ablation, fitte
 from teola.runtime import machine
 
 SIMULATED: Final = ("simulated", "ablations", "overheads")
-PARTS: Final = (*SIMULATED, "live", "hits")
+REAL: Final = ("live", "local")
+PARTS: Final = (*SIMULATED, *REAL, "hits")
 OF_PARTS: Final = {
     "ablations": "ablations",
     "overheads": "overheads",
-    "live": "bounds",
     "hits": "hits",
 }
-"""What of a report is a part's, its rows apart."""
+"""What of a report is a part's, apart from `rows` and `bounds`, which say whose they are."""
 QUICK: Final = 10
 """By so much fewer rows there are with --quick."""
 
@@ -44,10 +44,12 @@ def measure(options: Options, progress: Progress) -> Report:
     report: Report = {"rows": [], "ablations": [], "overheads": []}
     if {*SIMULATED} & {*parts}:
         report |= _simulated(options, progress)
-    if "live" in parts:
-        rows, bounds = live.measure(given.rows or live.ROWS[options.quick], seed, progress)
-        report["rows"] += rows
-        report["bounds"] = bounds
+    for where in REAL:
+        if where in parts:
+            size = given.rows or live.ROWS[options.quick]
+            rows, bounds = live.measure(where, size, seed, progress)
+            report["rows"] += rows
+            report.setdefault("bounds", []).extend(bounds)
     if "hits" in parts:
         report["hits"] = live.hits(given.rows or live.HIT_ROWS, seed)
     if given.beside:
@@ -64,6 +66,15 @@ def measure(options: Options, progress: Progress) -> Report:
         "machine": machine.describe(("duckdb", "sqlglot")),
         "took_s": round(time.perf_counter() - began, 1),
     }
+    before = load(given.beside)["about"] if given.beside else {}
+    if "local" in parts:
+        local = {"model": live.BILLION, "seed": seed, "output": live.OUTPUT}
+        local["machine"] = machine.describe(("torch", "transformers"))
+        if before and {*parts} == {"local"}:  # perhaps on another machine than the rest
+            report["about"] = {**before, "parts": report["about"]["parts"]}
+        report["about"]["local"] = local
+    elif "local" in before:
+        report["about"]["local"] = before["local"]
     return report
 
 
@@ -108,8 +119,11 @@ def _add(report: Report, other: Report, parts: Sequence[str]) -> None:
     for part, key in OF_PARTS.items():
         if part not in parts and key in other:
             report[key] = other[key]
-    kept = [row for row in other["rows"] if row["where"] not in parts]
-    report["rows"] = sorted(report["rows"] + kept, key=lambda row: row["where"] == "live")
+    order = ("simulated", *REAL)
+    for key in ("rows", "bounds"):
+        kept = [row for row in other.get(key, ()) if row["where"] not in parts]
+        if whole := report.get(key, []) + kept:
+            report[key] = sorted(whole, key=lambda row: order.index(row["where"]))
     if not report.get("fitted"):
         report["fitted"] = other.get("fitted", [])
 

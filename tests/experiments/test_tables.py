@@ -208,7 +208,7 @@ def test_ours_is_held_to_a_factor_or_to_what_is_computed_and_written() -> None:
          "seconds": seconds, "hit_share": 0.5}
         for name, seconds in {**systems, "ours": 15.0}.items()
     ]  # fmt: skip
-    bound = {"query": "Q2", "data": "movies", "bound_s": 14.0, "seconds": 15.0}
+    bound = {"where": "live", "query": "Q2", "data": "movies", "bound_s": 14.0, "seconds": 15.0}
     hits = {"data": "movies", "rows": 500, "prompt_tokens": 9, "cached_tokens": 100,
             "engine_hit_tokens": 103, "explained_cached_tokens": 108}  # fmt: skip
     report = {"rows": rows, "ablations": [], "overheads": [], "bounds": [bound], "hits": [hits]}
@@ -258,7 +258,7 @@ def test_the_report_has_the_keys_that_are_promised(
 def test_unknown_parts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["--parts", "simulated,dead"])
-    assert "none of simulated, ablations, overheads, live, hits" in capsys.readouterr().err
+    assert "none of simulated, ablations, overheads, live, local, hits" in capsys.readouterr().err
 
 
 def test_the_prose_says_what_the_report_says() -> None:

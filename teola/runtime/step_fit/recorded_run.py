@@ -3,7 +3,8 @@
 A folder has `requests.jsonl`, a line for each request (input_toks, output_toks, and queued_ts,
 first_token_ts and last_token_ts in seconds of one clock), and `meta.json` with vLLM's own arguments
 (engine_kwargs: max_num_seqs, max_num_batched_tokens, block_size, num_gpu_blocks_override,
-enable_prefix_caching) and what it found room for (kv_cache: num_gpu_blocks, block_size).
+enable_prefix_caching) and what it found room for (kv_cache: num_gpu_blocks, block_size, and
+own_blocks, which no request gets: one unless it says otherwise).
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def load(folder: Path) -> RecordedRun:
             requests,
             int(limits.get("max_num_seqs") or SEQUENCES),
             int(limits.get("max_num_batched_tokens") or BATCHED_TOKENS),
-            int(blocks) - OWN_BLOCKS if blocks else None,
+            int(blocks) - int(memory.get("own_blocks", OWN_BLOCKS)) if blocks else None,
             int(block_tokens),
             limits.get("enable_prefix_caching") is not False,
         )

@@ -1,0 +1,1 @@
+"""How fast the engine `transformers` decodes, beside plain transformers."""
