@@ -482,7 +482,7 @@ class SqlDatabase:
             before, self._tables, self._read_at = self._tables, tables, monotonic()
             if _lasting(tables) == _lasting(before):
                 return
-            if (schema.tables, schema.private) != (self._schema.tables, self._schema.private):
+            if not schema.alike(self._schema):
                 self._schema = schema  # of which it is remembered what was checked by it
             self._epoch += 1
             self._linkers.clear()
