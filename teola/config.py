@@ -24,7 +24,14 @@ from teola.policies.pairing import pair
 from teola.price import Price
 from teola.profile import load as load_profile
 from teola.runtime.day_accounts import DayBudget
-from teola.runtime.engines import DATABASES, DEFAULTS, EngineConfig, fair_to_tenants, with_policies
+from teola.runtime.engines import (
+    DATABASES,
+    DEFAULTS,
+    EMBEDDING,
+    EngineConfig,
+    fair_to_tenants,
+    with_policies,
+)
 from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.kept_values import KeepValues
 from teola.runtime.tuning.live_tuning import check_tuner
@@ -323,6 +330,11 @@ class DatabaseTable(_Table):
     max_plan_cost: float | None = Field(
         default=None, gt=0, description="Of a statement's plan, in the database's unit; else any."
     )
+    embeddings: bool | None = Field(
+        default=None,
+        description="Find values by meaning, too, with the engine `embedding`; else where "
+        "[engines.embedding] is configured.",
+    )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Other options of the engine: seconds, rows, ..."
     )
@@ -483,7 +495,13 @@ class Configuration(_Table):
                 if isinstance(error, UnknownName):
                     raise
                 raise InputError(f"engine {name!r}: {error}") from None
-        for name, database in self.databases.items():
+        databases_by_name = self.databases
+        if EMBEDDING in self.engines:  # though it may be configured as it is by default
+            databases_by_name = {
+                name: table.model_copy(update={"embeddings": table.embeddings is not False})
+                for name, table in databases_by_name.items()
+            }
+        for name, database in databases_by_name.items():
             if name in configs or name in base:
                 raise InputError(f"database {name!r} has the name of an engine: rename it")
             try:
@@ -492,7 +510,7 @@ class Configuration(_Table):
                 raise InputError(f"database {name!r}: {error}") from None
         rest = {name: config for name, config in base.items() if name not in configs}
         if self.databases and (databases := rest.get(DATABASES)) is not None:
-            named = {name: table.engine_options for name, table in self.databases.items()}
+            named = {name: table.engine_options for name, table in databases_by_name.items()}
             rest[DATABASES] = replace(databases, options={**databases.options, "named": named})
         policies = self.policies
         return {**with_policies(rest, policies.batching, policies.routing), **configs}

@@ -30,7 +30,7 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from teola.citation import cited
 from teola.errors import InputError, OutputError
@@ -398,6 +398,43 @@ class HasDimensions(Protocol):
     """Makes or stores vectors. dimensions: of one; 0 while it is not known."""
 
     dimensions: int
+
+
+class TextVectors(Protocol):
+    """The runtime's engine `embedding`, for an engine that finds texts by meaning. Texts become
+    requests in that engine's queue, so they share batches with those of queries."""
+
+    @property
+    def configured(self) -> bool:
+        """Whether somebody has said what that engine is."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """The same as long as the engine is configured alike: vectors of before are comparable."""
+        ...
+
+    def __call__(
+        self,
+        texts: Sequence[str],
+        role: Literal["query", "document"],
+        *,
+        tenant: str,
+        wanted: Callable[[], bool],
+    ) -> Sequence[Any]:
+        """A unit vector for each text, [dimensions] in float32. Waits for them, so it may not be
+        called on an event loop. wanted: asked now and then; when it says no, QueryCancelled is
+        raised. Raises TeolaError."""
+        ...
+
+
+@runtime_checkable
+class FindsByMeaning(Protocol):
+    """Finds more where texts can be embedded."""
+
+    def find_by_meaning(self, vectors: TextVectors) -> None:
+        """Called before `start`, of an engine in the runtime's own process."""
+        ...
 
 
 @runtime_checkable

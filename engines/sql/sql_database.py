@@ -20,17 +20,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from teola.engine import EngineKind, EngineResult, EngineSpec, Request, any_wanted
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request, TextVectors, any_wanted
 from teola.errors import LONGEST_NAME, EngineError, EngineUnavailable, InputError, ToolError
 from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.dialects import dialect_named
 from teola.sql.hints import NO_HINTS, SqlHints, read_hints
-from teola.sql.linking import Linker
+from teola.sql.linking import ALIKE, FindsMeanings, Linker
 from teola.sql.lookup import SERVERS, SqlAddress, look_up
 from teola.sql.postgres_catalogue import describe_postgres, plan_postgres
 from teola.sql.postgres_reader import may_fill_disks
@@ -78,7 +79,8 @@ class SqlDatabase:
     trust_role: see docs/text-to-sql.md. rows, seconds, value_bytes, total_bytes, memory_bytes: see
     LookupLimits. max_plan_cost: of a statement's plan, in the database's own unit (of SQLite: rows
     of tables that are read as a whole); None: any. values: whether texts are indexed, in the
-    background, in `data_dir`.
+    background, in `data_dir`. embeddings: whether texts of columns with few of them are embedded,
+    so that they are found by meaning, too; None: where an engine `embedding` is configured.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class SqlDatabase:
         max_plan_cost: float | None = None,
         values: bool = True,
         data_dir: str | Path | None = None,
+        embeddings: bool | None = None,
         concurrency: int = 8,
     ) -> None:
         if (path is None) == (secret is None):
@@ -117,6 +120,7 @@ class SqlDatabase:
         self._set_local, self._trust_role = dict(set_local or {}), trust_role
         self._max_plan_cost = max_plan_cost
         self._values, self._data_dir = values and not self._set_local, data_dir
+        self._embeddings, self._vectors = embeddings, cast("TextVectors | None", None)
         self._spec = EngineSpec(
             name=name,
             kind=EngineKind.SQL,
@@ -148,6 +152,11 @@ class SqlDatabase:
     def hints_file(self) -> str | Path | None:
         """As configured."""
         return self._hints_file
+
+    def find_by_meaning(self, vectors: TextVectors) -> None:
+        """See `FindsByMeaning`."""
+        wanted = vectors.configured if self._embeddings is None else self._embeddings
+        self._vectors = vectors if wanted else None
 
     def start(self) -> None:
         """Find the database and read its tables. Raises EngineUnavailable, which does not show a
@@ -243,7 +252,8 @@ class SqlDatabase:
             self._refresh(FRESH_S, WAITED_S)
             return {"dialect": self._found.dialect, "tables": as_json(self._tables)}
         if params.work is SqlWork.VALUES:
-            found = self._find(str(request.inputs["text"]), params.max_rows)
+            text = str(request.inputs["text"])
+            found = self._alike(request, [text], params.max_rows)[text]
             return {"values": [one._asdict() for one in found]}
         if params.work is SqlWork.LINK:
             return self._linked(request)
@@ -271,7 +281,7 @@ class SqlDatabase:
             wanted=lambda: any_wanted([request]),
         )
         result = {**rows.result(), "sql": sql, "tables": tables}
-        if params.tell_errors and not rows.rows and (near := self._near(sql)):
+        if params.tell_errors and not rows.rows and (near := self._near(request, sql)):
             result["near"] = near
         return result
 
@@ -315,15 +325,40 @@ class SqlDatabase:
     def _find(self, text: str, limit: int) -> list[FoundValue]:
         return self._index.find(text, limit) if self._index else []
 
-    def _near(self, sql: str) -> list[dict[str, Any]]:
+    def _meant(self, request: Request, texts: Sequence[str], limit: int) -> list[list[FoundValue]]:
+        """Values that each of these texts may mean, by vectors."""
+        if self._index is None:
+            return [[] for _ in texts]
+        return self._index.meant(
+            texts, limit, request.context.tenant, lambda: any_wanted([request])
+        )
+
+    def _meaning_of(self, request: Request) -> FindsMeanings | None:
+        return partial(self._meant, request) if self._vectors is not None else None
+
+    def _alike(
+        self, request: Request, texts: Sequence[str], limit: int
+    ) -> dict[str, list[FoundValue]]:
+        """For each text values like it, the most alike first: by their letters, and by meaning
+        where no letters are much alike."""
+        found = {text: self._find(text, limit) for text in texts}
+        vague = [text for text, near in found.items() if not near or near[0].score < ALIKE]
+        for text, meant in zip(vague, self._meant(request, vague, limit), strict=True):
+            known = {one[:3] for one in meant}
+            both = [*meant, *(one for one in found[text] if one[:3] not in known)]
+            found[text] = sorted(both, key=lambda one: -one.score)[:limit]
+        return found
+
+    def _near(self, request: Request, sql: str) -> list[dict[str, Any]]:
         """For texts that a statement looks for and the database has not as they stand: those that
         are like them."""
-        found: list[dict[str, Any]] = []
-        for text in facts_of(sql, self._found.dialect, self._schema).texts:
-            alike = self._find(text, NEAR_VALUES)
-            if alike and all(value.value != text for value in alike):
-                found += [{"text": text, **value._asdict()} for value in alike]
-        return found
+        texts = facts_of(sql, self._found.dialect, self._schema).texts
+        return [
+            {"text": text, **value._asdict()}
+            for text, alike in self._alike(request, texts, NEAR_VALUES).items()
+            if all(value.value != text for value in alike)
+            for value in alike
+        ]
 
     def _linked(self, request: Request) -> dict[str, Any]:
         """See `Linked`; with `database`, what it is called, and `kept`, whether questions may have
@@ -333,7 +368,7 @@ class SqlDatabase:
             self._index.wait()
         asked, chosen = str(request.inputs["text"]), request.inputs.get("chosen") or ()
         linker = self._linker(request.inputs.get("hints") or self._hints_file)
-        linked = linker.link(asked, self._find, map(str, chosen))
+        linked = linker.link(asked, self._find, map(str, chosen), meant=self._meaning_of(request))
         kept = self._kept_mark(request.context.tenant)
         return {
             "database": self.spec.name,
@@ -447,14 +482,14 @@ class SqlDatabase:
             before, self._tables, self._read_at = self._tables, tables, monotonic()
             if _lasting(tables) == _lasting(before):
                 return
-            if (schema.tables, schema.private) != (self._schema.tables, self._schema.private):
+            if not schema.alike(self._schema):
                 self._schema = schema  # of which it is remembered what was checked by it
             self._epoch += 1
             self._linkers.clear()
             if self._values:
                 if self._index is None:
                     place = f"{self._found.dialect} {self._found.where} {self._private}"
-                    self._index = IndexedValues(self._folder, place, self._texts)
+                    self._index = IndexedValues(self._folder, place, self._texts, self._vectors)
                 self._index.of(tables)
 
     def _described(self, *, sampled: bool) -> tuple[SqlTable, ...]:

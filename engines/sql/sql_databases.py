@@ -21,7 +21,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from teola.engine import EngineKind, EngineResult, EngineSpec, Request
+from teola.engine import EngineKind, EngineResult, EngineSpec, Request, TextVectors
 from teola.errors import LONGEST_NAME, EngineError, EngineUnavailable, InputError
 from teola.graph.ops import Op
 
@@ -85,11 +85,18 @@ class SqlDatabases:
             called: _Opened(self._made(called, **given)) for called, given in (named or {}).items()
         }
         self._others: OrderedDict[str, _Opened] = OrderedDict()
+        self._vectors: TextVectors | None = None
         self._lock = threading.Lock()
 
     @property
     def spec(self) -> EngineSpec:
         return self._spec
+
+    def find_by_meaning(self, vectors: TextVectors) -> None:
+        """See `FindsByMeaning`."""
+        self._vectors = vectors
+        for opened in self._named.values():
+            opened.database.find_by_meaning(vectors)
 
     def start(self) -> None:
         """Open the databases of the configuration. One that cannot be reached is tried again when
@@ -179,7 +186,10 @@ class SqlDatabases:
             opened = self._others.get(key)
             if opened is None:
                 options: Any = {**self._options, **given}
-                opened = self._others[key] = _Opened(self._made(called, **options))
+                database = self._made(called, **options)
+                if self._vectors is not None:
+                    database.find_by_meaning(self._vectors)
+                opened = self._others[key] = _Opened(database)
             self._others.move_to_end(key)
             gone = []
             while len(self._others) > MOST_OPENED:

@@ -7,6 +7,7 @@ trigrams that they have in common.
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable
@@ -68,6 +69,29 @@ class ValueIndex:
             growing.unlink(missing_ok=True)
         return count
 
+    def columns(self, most: int, most_of_all: int) -> list[tuple[str, str, list[str]]]:
+        """Tables, columns and texts of columns with up to `most` texts, the fewest first, as long
+        as they have no more than `most_of_all` together. Raises sqlite3.Error."""
+        with closing(self._opened()) as connection:
+            counted = connection.execute(
+                "SELECT id, t, c, texts FROM places JOIN (SELECT place, count(*) AS texts "
+                "FROM texts GROUP BY place) ON place = id WHERE texts <= ? ORDER BY texts, id",
+                (most,),
+            )
+            found: dict[int, tuple[str, str, list[str]]] = {}
+            for id, table, column, count in counted:
+                most_of_all -= count
+                if most_of_all < 0:
+                    break
+                found[id] = (table, column, [])
+            rows = connection.execute(
+                "SELECT place, value FROM texts WHERE place IN (SELECT value FROM json_each(?))",
+                (json.dumps(list(found)),),
+            )
+            for id, value in rows:
+                found[id][2].append(value)
+        return list(found.values())
+
     def find(self, text: str, limit: int) -> list[FoundValue]:
         """Texts like this one, the most alike first; none of a file that is not there."""
         asked = " ".join(text.replace("\0", " ").split())[:LONGEST_TEXT].casefold()
@@ -75,8 +99,7 @@ class ValueIndex:
         if not asked:
             return []
         try:
-            address = f"file:{quote(str(self.path))}?mode=ro"
-            with closing(sqlite3.connect(address, uri=True)) as connection:
+            with closing(self._opened()) as connection:
                 candidates = _candidates(connection, asked, wanted)
         except (sqlite3.Error, UnicodeError):  # deleted, or not a text that a database can have
             return []
@@ -86,6 +109,9 @@ class ValueIndex:
         ]
         alike = [one for one in found if one.score >= LEAST]
         return sorted(alike, key=lambda one: (-one.score, len(one.value), one))[:limit]
+
+    def _opened(self) -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)
 
 
 def _candidates(

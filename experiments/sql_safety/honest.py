@@ -76,6 +76,49 @@ ALL: Final = (
     "SELECT a.n + b.n FROM (SELECT count(*) n FROM berths) a, (SELECT count(*) n FROM visits) b",
     "SELECT exp(1), ln(2), sqrt(16), power(2, 3), sign(-2)",
     "SELECT current_date, current_timestamp",
+    "SELECT boat AS \"lo_import('/etc/passwd')\" FROM berths",
+    "SELECT 'C''est /* pas */ -- un commentaire' AS s, boat FROM berths",
+    'SELECT boat AS "\u65e5\u672c", kind AS "na\xefve \U0001f600" FROM berths WHERE boat '
+    "<> '\xdcn\xefc\xf6d\xe9 \U0001f6a4'",
+    "select Boat, DEPTH from Berths where KIND = 'quay'",
+    "SELECT\n\tboat\r\n,\n\n\tdepth\nFROM\n\tberths\n;",
+    "SELECT boat FROM berths;",
+    "SELECT b.boat FROM berths AS b INNER JOIN visits AS v ON (b.id = v.berth_id AND "
+    "(v.fee > 1 OR v.fee IS NULL)) GROUP BY b.boat HAVING count(*) >= 1 ORDER BY "
+    "count(*) DESC, 1",
+    "SELECT boat FROM berths b1 WHERE depth = (SELECT max(depth) FROM berths b2 WHERE "
+    "b2.kind = b1.kind)",
+    "WITH a AS (SELECT 1 AS x), b AS (SELECT x + 1 AS y FROM a), c AS (SELECT y * 2 AS z "
+    "FROM b) SELECT z FROM c, a",
+    "SELECT CASE kind WHEN 'quay' THEN CASE WHEN depth > 3 THEN 'd' ELSE 's' END ELSE "
+    "NULL END FROM berths",
+    "SELECT count(*) FROM berths WHERE boat NOT LIKE '%!%%' ESCAPE '!'",
+    "SELECT id, NULL, TRUE, FALSE, 1.5e-3 FROM berths WHERE NOT (id IN (1, 2) OR id "
+    "BETWEEN 3 AND 4)",
+    "SELECT a.boat, b.boat FROM berths a, berths b WHERE a.id < b.id AND a.kind = b.kind",
+    "SELECT (SELECT count(*) FROM visits v WHERE v.berth_id = b.id) AS n FROM berths b "
+    "ORDER BY n DESC",
+    "SELECT kind, boat, sum(depth) OVER (PARTITION BY kind ORDER BY boat ROWS BETWEEN "
+    "UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM berths",
+    "SELECT nth_value(boat, 2) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 "
+    "FOLLOWING EXCLUDE CURRENT ROW) FROM berths",
+    "SELECT b.id FROM berths b LEFT JOIN (visits v JOIN notes n ON n.id = v.id) ON "
+    "v.berth_id = b.id",
+    "SELECT b.id FROM berths b FULL OUTER JOIN visits v ON v.berth_id = b.id",
+    "SELECT b.id FROM berths b RIGHT JOIN visits v ON v.berth_id = b.id",
+    "SELECT * FROM berths b CROSS JOIN (SELECT 1 AS one) x LIMIT 2",
+    "SELECT boat FROM berths WHERE EXISTS (SELECT * FROM visits WHERE visits.berth_id = "
+    "berths.id AND EXISTS (SELECT 1 FROM notes WHERE notes.id = visits.id))",
+    "SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 EXCEPT SELECT 2",
+    "WITH x(a, b) AS (VALUES (1, 'p'), (2, 'q')) SELECT a, b FROM x",
+    'SELECT \'select\' AS "from", \'from\' AS "where" FROM "table"',
+    "SELECT max(id), min(id) FROM berths GROUP BY kind HAVING max(id) > min(id)",
+    "SELECT 9223372036854775807, -9223372036854775807, 0.1 + 0.2",
+    "SELECT boat AS salaries, kind AS secrets FROM berths",
+    "WITH salaries AS (SELECT 1 AS pay) SELECT pay FROM salaries",
+    "SELECT * FROM (SELECT boat AS pay FROM berths) AS salaries",
+    "SELECT id FROM berths --\u2028 UNION SELECT pay FROM salaries",
+    "SELECT 'x'' FROM berths UNION SELECT pay FROM salaries WHERE ''1'='1'",
 )
 OF_SQLITE: Final = (
     "SELECT date('now'), datetime('now', '-1 day'), time('now'), julianday('now')",
@@ -113,6 +156,22 @@ OF_SQLITE: Final = (
     "SELECT boat, depth FROM berths WHERE kind == 'quay' AND depth != 3",
     "SELECT max(depth), boat FROM berths",
     "SELECT ceil(2.1), floor(2.9), mod(7, 3), pi(), trunc(2.7)",
+    "SELECT sum(depth) OVER (ORDER BY id GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM berths",
+    "SELECT date(arrived, 'weekday 1'), strftime('%s', arrived), strftime('%W %j %H:%M', "
+    "'now') FROM berths",
+    "SELECT arrived FROM berths WHERE arrived BETWEEN date('now', '-10 years') AND "
+    "date('now', '+10 years')",
+    "SELECT json_set('{}', '$.a', 1), json_patch('{}', '{\"b\":2}'), "
+    "json_remove('{\"a\":1}', '$.a'), json_type('[]')",
+    "SELECT value FROM json_each('[1, 2, 3]') WHERE value > 1",
+    "SELECT id, boat FROM berths WHERE (id, boat) IN (SELECT id, boat FROM berths)",
+    "SELECT (id, boat) = (1, 'Petrel') FROM berths",
+    "SELECT boat FROM berths ORDER BY depth DESC NULLS FIRST LIMIT -1 OFFSET 2",
+    "SELECT CAST('12abc' AS INTEGER), '5' + 5, 7 / 2, 7 / 2.0",
+    "SELECT likely(1), coalesce(NULL, NULL, 3)",
+    "SELECT datetime(1700000000, 'unixepoch', 'localtime'), date('2026-01-31', '+1 month')",
+    "SELECT boat IS NOT DISTINCT FROM 'x' FROM berths",
+    "SELECT count(*) FROM berths NOT INDEXED WHERE kind = 'quay'",
 )
 OF_POSTGRES: Final = (
     "SELECT boat::varchar(3), depth::int, '2026-02-03'::date FROM berths",
@@ -183,6 +242,51 @@ OF_POSTGRES: Final = (
     "SELECT E'a\\nb', $$it's$$, B'101'",
     "SELECT width_bucket(depth, 0, 10, 5), random() >= 0, gen_random_uuid() IS NOT NULL FROM "
     "berths",
+    "SELECT boat FROM berths WHERE boat LIKE ANY (ARRAY['K%', 'P%'])",
+    "SELECT boat FROM berths WHERE kind = ANY ('{quay,buoy}'::text[])",
+    "SELECT moored::date, count(*) FILTER (WHERE fee > 3) OVER (PARTITION BY "
+    "moored::date) FROM visits",
+    "SELECT date '2026-03-01' - date '2026-02-01', interval '1 year 2 months', timestamp "
+    "'2026-01-01 10:00' + '90 min'",
+    "SELECT to_char(moored, 'Day DD Mon YYYY HH24:MI'), extract(isodow FROM moored), "
+    "to_char(moored, 'IYYY-IW') FROM visits",
+    "SELECT array(SELECT boat FROM berths ORDER BY boat), cardinality(ARRAY[1, 2])",
+    "SELECT jsonb_build_object('a', jsonb_build_array(1, 2)), '{\"a\": 1}'::jsonb || "
+    "'{\"b\": 2}', '{\"a\": [1]}'::jsonb #- '{a,0}'",
+    "SELECT data['name'], jsonb_pretty(data), data - 'crew' FROM notes",
+    "SELECT coalesce(sum(fee), 0)::numeric(10, 2), round(avg(fee)::numeric, 2) FROM visits",
+    "SELECT boat, count(*) AS n FROM berths b JOIN visits v ON v.berth_id = b.id GROUP "
+    "BY boat ORDER BY n DESC FETCH FIRST 2 ROWS WITH TIES",
+    "SELECT regexp_split_to_array(body, E'\\\\s+'), regexp_count(body, 'o') FROM notes",
+    "SELECT regexp_split_to_table(body, ' ') FROM notes",
+    "SELECT string_to_table('a,b', ',')",
+    "SELECT lag(fee) OVER w - fee FROM visits WINDOW w AS (PARTITION BY berth_id ORDER BY moored)",
+    "WITH RECURSIVE t(n, p) AS (VALUES (1, ARRAY[1]) UNION ALL SELECT n + 1, p || n FROM "
+    "t WHERE n < 5) SELECT * FROM t",
+    "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 3) "
+    "SEARCH DEPTH FIRST BY n SET o SELECT n FROM t",
+    "SELECT DISTINCT ON (b.kind) b.kind, v.fee FROM berths b JOIN visits v ON v.berth_id "
+    "= b.id ORDER BY b.kind, v.fee DESC NULLS LAST",
+    "SELECT unnest(ARRAY[1, 2]), unnest(ARRAY['a', 'b'])",
+    "SELECT * FROM unnest(ARRAY[1, 2], ARRAY['a', 'b']) AS t(n, s)",
+    "SELECT (SELECT jsonb_object_agg(boat, depth) FROM berths) ->> 'Skua'",
+    "SELECT tsrange('2026-01-01', '2026-02-01') @> timestamp '2026-01-15', int4range(1, "
+    "5) * int4range(3, 9)",
+    'SELECT boat COLLATE "C" FROM berths ORDER BY boat COLLATE "C"',
+    "SELECT quote_literal(boat), quote_ident('a b'), starts_with(boat, 'K'), "
+    "translate(boat, 'ab', 'xy') FROM berths",
+    "SELECT percentile_disc(ARRAY[0.25, 0.75]) WITHIN GROUP (ORDER BY depth) FROM berths",
+    "SELECT rank(3) WITHIN GROUP (ORDER BY depth) FROM berths",
+    "SELECT every(depth > 0), bit_or(id), regr_slope(depth, id), array_agg(boat ORDER BY "
+    "depth DESC) FROM berths",
+    "SELECT x.* FROM jsonb_to_recordset('[{\"a\": 1}]') AS x(a int)",
+    "SELECT date_bin('15 minutes', moored, timestamp '2026-01-01'), isfinite(moored) FROM visits",
+    "SELECT make_interval(days => 3), make_timestamp(2026, 1, 1, 0, 0, 0), "
+    "date_part('week', now())",
+    "SELECT num_nulls(boat, kind), num_nonnulls(boat) FROM berths",
+    "SELECT U&'d\\0061ta', 'a' 'b' IS NULL",
+    "SELECT scale(1.50), min_scale(1.50), trim_scale(1.50), log(2, 8), cbrt(27), degrees(1)",
+    "(SELECT boat FROM berths ORDER BY depth LIMIT 1)",
 )
 OF_DUCKDB: Final = (
     "FROM berths",
@@ -247,6 +351,46 @@ OF_DUCKDB: Final = (
     "SELECT rowid, boat FROM berths",
     "SELECT typeof(depth), 'a' IN ('a', 'b'), list_contains([1], 1) FROM berths",
     "SELECT x: 42",
+    "FROM berths SELECT COLUMNS(c -> c LIKE 'b%')",
+    "SELECT min(COLUMNS(*)) FROM berths",
+    "SELECT COLUMNS('b|d') FROM berths",
+    "SELECT * LIKE 'b%' FROM berths",
+    "SELECT * RENAME (boat AS ship) FROM berths",
+    "SELECT berths.* EXCLUDE (id, arrived) FROM berths",
+    "FROM berths WHERE depth > 3 ORDER BY depth LIMIT 2",
+    "FROM (FROM berths SELECT boat, depth) SELECT max(depth)",
+    "WITH d AS (FROM berths) FROM d SELECT count(*)",
+    "SELECT boat, depth, depth * 2 AS twice, twice + 1 AS more FROM berths WHERE twice > 3",
+    "SELECT kind, list(boat)[1], list(depth).list_sort().list_reverse() FROM berths GROUP BY ALL",
+    "SELECT unnest({'a': 1, 'b': 2})",
+    "SELECT unnest([{'a': 1}, {'a': 2}], recursive := true)",
+    "SELECT list_aggregate([1, 2], 'sum'), list_zip([1], ['a']), flatten([[1], [2]])",
+    "SELECT list_reduce([1, 2, 3], (a, b) -> a + b), list_transform([1], (x, i) -> x + i)",
+    "SELECT date_part(['year', 'month'], DATE '2026-01-01'), age(DATE '2026-01-01', DATE "
+    "'2025-01-01')",
+    "SELECT moored::DATE AS d, count(*) FROM visits GROUP BY d HAVING count(*) > 1 ORDER BY d",
+    "SELECT strptime('01/02/2026', '%d/%m/%Y')::DATE, date_sub('month', DATE "
+    "'2026-01-01', DATE '2026-03-01')",
+    "SELECT regexp_extract_all(boat, '[a-z]+'), regexp_split_to_array(boat, 't') FROM berths",
+    "SELECT boat FROM berths WHERE boat SIMILAR TO '(K|P).*' AND boat NOT ILIKE 'x%'",
+    "SELECT kind, sum(depth) FROM berths GROUP BY CUBE (kind)",
+    "PIVOT (SELECT kind, depth FROM berths) ON kind USING avg(depth) AS a, max(depth) AS m",
+    "SELECT fee, quantile_cont(fee, [0.25, 0.75]) OVER () FROM visits",
+    "SELECT arg_min(boat, depth, 2), max(depth, 2) FROM berths",
+    "SELECT count() FROM berths",
+    "SELECT 1_000_000, 0xFF, '\\x00'::BLOB, 'a' || 1",
+    "SELECT x, y FROM (VALUES (1, 2)) t(x, y) WHERE (x, y) = (1, 2)",
+    "SELECT TRY(CAST('x' AS INT)), coalesce(TRY_CAST('1' AS INT), 0)",
+    "SELECT last(boat ORDER BY depth), string_agg(boat, ', ' ORDER BY boat) FROM berths",
+    "SELECT row_number() OVER () AS n, * FROM berths QUALIFY n <= 2 ORDER BY n DESC",
+    "SELECT b.boat FROM berths b JOIN visits v ON v.berth_id = b.id AND v.moored BETWEEN "
+    "TIMESTAMP '2026-01-01' AND now()",
+    "SELECT data.name, data->'crew'->>0 FROM notes",
+    "SELECT * FROM berths ORDER BY ALL DESC LIMIT 50%",
+    "SELECT array_value(1, 2)[1], [1, 2, 3][2:], [1, 2] && [2]",
+    "SELECT enum_x FROM (SELECT 'a' AS enum_x)",
+    "SELECT map_from_entries([('a', 1)])['a'], map {'k': 1}.k IS NULL",
+    "(SELECT boat FROM berths ORDER BY depth LIMIT 1)",
 )
 
 

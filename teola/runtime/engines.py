@@ -256,6 +256,11 @@ class EngineConfig:
         return "url" in {*inspect.signature(factory).parameters, *given} or "dsn" in given
 
     @property
+    def source(self) -> str:
+        """The type of engine: its name, or where its class comes from."""
+        return self.factory if isinstance(self.factory, str) else _source(self.factory)
+
+    @property
     def _called(self) -> str:
         """The type of engine, for a message."""
         factory = self.factory
@@ -350,10 +355,12 @@ def _is_needed(parameter: inspect.Parameter) -> bool:
 
 DATABASES: Final = "databases"
 """The engine that reads SQL databases by name, by path and by secret."""
+EMBEDDING: Final = "embedding"
+"""The engine that embeds what no component names another one for."""
 
 DEFAULTS: Final[Mapping[str, EngineConfig]] = {
     "documents": EngineConfig("documents"),
-    "embedding": EngineConfig("embedding"),
+    EMBEDDING: EngineConfig("embedding"),
     "rerank": EngineConfig("rerank"),
     "vectorstore": EngineConfig("vectorstore"),
     "llm": EngineConfig("extractive"),

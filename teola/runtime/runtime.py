@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, get_args
 
-from teola.engine import Engine, EngineSpec, NamesModel, near
+from teola.engine import Engine, EngineSpec, FindsByMeaning, NamesModel, near
 from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.learning import AtWork, Learner
 from teola.policies.ledger import Ledger
@@ -60,6 +60,7 @@ from teola.runtime.probing import like, probe
 from teola.runtime.remembering import Memory
 from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle, check_rows
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
+from teola.runtime.text_vectors import EmbeddedTexts
 from teola.runtime.tuning.live_tuning import LiveTuning, check_tuner
 from teola.runtime.tuning.tuner_process import TunerProcess
 from teola.schedule.engine_queue import EngineQueue
@@ -128,6 +129,7 @@ class Runtime:
         self.learner = Learner(AtWork()) if learn else None
         self.memory = Memory.of(learn, self.learner)
         self.configs = with_policies(merged(engines or {}), batching, routing)
+        self.text_vectors = EmbeddedTexts(self)
         for name, config in self.configs.items():
             check_tuner(name, config)
             config.check_prices(name, self.prices)
@@ -221,6 +223,9 @@ class Runtime:
                 raise UnknownName("engine", name, self.configs)
             on_ray, count = bool(self.ray), config.instances
             self._engines[name] = [config.placed(name, on_ray, i) for i in range(count)]
+            for engine in self._engines[name]:
+                if isinstance(engine, FindsByMeaning):
+                    engine.find_by_meaning(self.text_vectors)
         return self._engines[name]
 
     def spec(self, name: str) -> EngineSpec:

@@ -2,6 +2,7 @@
 
     question ─▶ words ─▶ tables whose names, columns, comments and synonyms have them ─╮
              ╰▶ phrases ─▶ values of the database that look like them ─▶ their tables ─┴▶ joined
+                                     (else: that mean what they mean)
 
 A schema that fits is given whole, so that its prompt is the same for every question. Of a larger
 one at most twelve tables are given: the best ones, and those that join them.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -33,6 +34,8 @@ HINT_TOKENS: Final = 1_000
 MOST_PHRASES: Final = 8
 """Texts of a question that values are looked up for."""
 MOST_VALUES: Final = 10
+MEANT_VALUES: Final = 2
+"""Values told for a phrase that looks like none, where they are found by meaning."""
 LONGEST_QUESTION: Final = 4_000
 """Characters of a question that are looked at."""
 ALIKE: Final = 0.55
@@ -60,6 +63,14 @@ class FindsValues(Protocol):
     """An index of values; see ValueIndex."""
 
     def __call__(self, text: str, limit: int, /) -> Sequence[tuple[str, str, str, float]]: ...
+
+
+class FindsMeanings(Protocol):
+    """For each text, values that it may mean, the nearest first; see Meanings."""
+
+    def __call__(
+        self, texts: Sequence[str], limit: int, /
+    ) -> Sequence[Sequence[tuple[str, str, str, float]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +184,14 @@ class Linker:
         find: FindsValues | None = None,
         chosen: Iterable[str] = (),
         more: Iterable[Example] = (),
+        *,
+        meant: FindsMeanings | None = None,
     ) -> Linked:
         """What `question` is about. find: looks up values. chosen: tables that a model has named.
-        more: examples besides those of the hints."""
+        more: examples besides those of the hints. meant: looks up values for phrases that look like
+        none."""
         asked = question[:LONGEST_QUESTION]
-        values = tuple(self._values(asked, find)) if find else ()
+        values = tuple(self._values(asked, find, meant)) if find else ()
         examples = alike(asked, (*self.hints.examples, *more))
         if self._whole is not None:
             text = self._with_hints(self._whole, asked)
@@ -289,16 +303,28 @@ class Linker:
         write = table_name_text if meant in self._at else column_name_text
         return write(meant, self.dialect)
 
-    def _values(self, asked: str, find: FindsValues) -> Iterator[LinkedValue]:
-        seen: dict[tuple[str, str, str], None] = {}
-        lower = asked.casefold()
+    def _values(
+        self, asked: str, find: FindsValues, meant: FindsMeanings | None
+    ) -> list[LinkedValue]:
+        seen: dict[tuple[str, str, str], LinkedValue] = {}
+        lower, vague = asked.casefold(), list[str]()
         for phrase in phrases(asked, self._weights.keys()):
+            looks_alike = False
             for table, column, value, score in find(phrase, 3):
                 within = len(value) > 2 and value.casefold() in lower
-                key = (table, column, value)
-                if (score >= ALIKE or within) and key not in seen and len(seen) < MOST_VALUES:
-                    seen[key] = None
-                    yield LinkedValue(phrase, table, column, value)
+                if score >= ALIKE or within:
+                    looks_alike = True
+                    found = LinkedValue(phrase, table, column, value)
+                    seen.setdefault((table, column, value), found)
+            if not looks_alike:
+                vague.append(phrase)
+        if meant is not None:
+            vague = list(dict.fromkeys([*runs(asked, self._weights.keys()), *vague]))
+            for phrase, near in zip(vague, meant(vague, MEANT_VALUES), strict=True):
+                for table, column, value, _ in near:
+                    found = LinkedValue(phrase, table, column, value)
+                    seen.setdefault((table, column, value), found)
+        return list(seen.values())[:MOST_VALUES]
 
 
 def _plain(name: str) -> str:
@@ -330,6 +356,21 @@ def phrases(asked: str, known: Iterable[str] = ()) -> list[str]:
         if len(word) > 2 and not word.isdigit() and _singular(word.casefold()) not in schema | STOP:
             found[word] = None
     return list(found)[:MOST_PHRASES]
+
+
+def runs(asked: str, known: Iterable[str] = ()) -> list[str]:
+    """Words side by side that no table has, as one text each: 'the big apple' means another thing
+    than its words."""
+    schema, found, before = set(known) | STOP, list[str](), -1
+    for match in _WORD.finditer(asked):
+        if match[0].isdigit() or _singular(match[0].casefold()) in schema:
+            continue
+        if before >= 0 and asked[before : match.start()] == " ":
+            found[-1] += f" {match[0]}"
+        else:
+            found.append(match[0])
+        before = match.end()
+    return [run for run in found if " " in run][:MOST_PHRASES]
 
 
 MOST_EXAMPLES: Final = 3

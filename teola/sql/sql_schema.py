@@ -19,11 +19,13 @@ class Schema:
     are remembered by it.
 
     tables: columns by table, both spelled as the database spells them (`schema.table` for a table
-    of another schema). private: columns that no statement may read, as `table.column`.
+    of another schema). private: columns that no statement may read, as `table.column`. types: types
+    of columns that a statement may cast to besides the database's own, spelled as it spells them.
     """
 
     tables: Mapping[str, Columns]
     private: frozenset[str] = field(default=frozenset())
+    types: frozenset[str] = field(default=frozenset())
 
     def __post_init__(self) -> None:
         for name in self.private:
@@ -39,13 +41,18 @@ class Schema:
         cls,
         tables: Mapping[str, Iterable[str] | None] | Collection[str],
         private: Iterable[str] = (),
+        types: Iterable[str] = (),
     ) -> Schema:
         """From names of tables, or from columns by table. Raises InputError."""
         columns: Mapping[str, Iterable[str] | None] = (
             tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
         )
         known = {t: None if names is None else tuple(names) for t, names in columns.items()}
-        return cls(known, frozenset(private))
+        return cls(known, frozenset(private), frozenset(types))
+
+    def alike(self, other: Schema) -> bool:
+        """Whether the same statements may run."""
+        return (self.tables, self.private, self.types) == (other.tables, other.private, other.types)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

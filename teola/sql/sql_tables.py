@@ -106,7 +106,12 @@ def schema_of(tables: Sequence[SqlTable], private: Iterable[str], default: str =
     if default:
         hidden += [f"{default}.{name}" for name in hidden if name.count(".") == 1]
         columns |= {f"{default}.{t}": names for t, names in columns.items() if "." not in t}
-    return Schema.of(columns, hidden)
+    types = {
+        column.type.partition("[")[0].partition("(")[0].strip('"')
+        for table in tables
+        for column in table.columns
+    }
+    return Schema.of(columns, hidden, types)
 
 
 def samples(values: Iterable[Any]) -> tuple[str, ...]:

@@ -23,7 +23,9 @@ TABLE_PARTS: Final = frozenset(
     ("this", "alias", "db", "catalog", "joins", "laterals", "pivots", "ordinality", "only",
      "sample", "indexed")
 )  # fmt: skip
-_SYSTEM_TYPE: Final = re.compile(r"\b(reg|pg_|information_schema)")
+_SYSTEM_TYPE: Final = re.compile(r"_*(reg|pg_)|_")
+"""Names of types that look up the database's own tables, and of arrays of types, which have other
+names."""
 _FILE: Final = re.compile(r"[./\\:*?\[\]{}]")
 _SAMPLING: Final = frozenset(("", "system", "bernoulli", "reservoir"))
 
@@ -204,12 +206,21 @@ class _Checks:
         return any(column in (table.columns or ()) for table in self.tables.values())
 
     def _type(self, kind: exp.DataType) -> None:
-        """Types such as regclass look up the database's own tables."""
+        """A type that only this database has may be the rows of any of its tables."""
         from sqlglot import exp
 
-        written = kind.sql(dialect=self.dialect.name)
-        if kind.is_type(exp.DType.USERDEFINED) and _SYSTEM_TYPE.search(written.lower()):
-            raise ToolError(f"the type {written[:LONGEST_NAME]} is not taken here")
+        own = kind.args.get("kind")
+        if not self.dialect.types or kind.this != exp.DType.USERDEFINED:
+            return
+        name = self._folded(own) if isinstance(own, exp.Identifier) else ""
+        if name in self.dialect.types or (self.schema and name in self.schema.types):
+            return
+        if not name or self.schema is not None or _SYSTEM_TYPE.match(name):
+            written = kind.sql(dialect=self.dialect.name)
+            raise ToolError(
+                f"the type {written[:LONGEST_NAME]} is not taken here: it is no column's; compare "
+                "with a text"
+            )
 
     def _folded(self, identifier: exp.Expr | None) -> str:
         if identifier is None:

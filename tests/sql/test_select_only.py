@@ -357,6 +357,36 @@ def test_nothing_outside_of_the_tables_is_reached(dialect: str, sql: str) -> Non
             select_only(sql, dialect, tables)
 
 
+@catches(
+    "any-type",
+    "a statement may cast to the rows of any table",
+    edited(
+        "teola.sql.statement_checks:_Checks._type",
+        "if not name or self.schema",
+        "if name and 0 and self.schema",
+    ),
+)
+def test_a_type_is_the_databases_own_or_a_columns() -> None:
+    """In PostgreSQL each table is a type, which tells its columns, and _regclass looks up names."""
+    schema = Schema.of({"berths": ["id", "kind"]}, types=["kind", "My Type", "integer"])
+    for honest in ("kind", "KIND[]", '"My Type"', "citext", "integer", "tsquery"):
+        assert select_only(f"SELECT 'x'::{honest} FROM berths", "postgres", schema)
+    assert select_only("SELECT 'x'::kind FROM berths", "postgres")
+    assert select_only("SELECT CAST('x' AS salaries) FROM berths", "sqlite", schema)
+    for hostile in ("_regclass", "pg_authid", "_kind"):
+        for known in (schema, None):
+            with pytest.raises(ToolError, match=r"the type .* is no column's"):
+                select_only(f"SELECT '{{x}}'::{hostile}", "postgres", known)
+    for sql in (
+        "SELECT (NULL::salaries).*",
+        "SELECT CAST(ROW('a', 1) AS salaries)",
+        "SELECT * FROM json_to_recordset('[]') AS x(a salaries)",
+        "SELECT 'x'::\"Kind\"",
+    ):
+        with pytest.raises(ToolError):
+            select_only(sql, "postgres", schema)
+
+
 def test_what_runs_is_what_was_written() -> None:
     """Functions keep their names and arguments, and comments go."""
     written = select_only(

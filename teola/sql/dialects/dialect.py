@@ -27,7 +27,8 @@ class SqlDialect:
     whether names in quotes are compared without case, too. texts_in_quotes: whether a name in
     double quotes that is no column is a text. methods: whether a.f() calls f(a). fields_call:
     whether a.f does, where a has no field f. files_as_tables: whether a name of a table may be a
-    file.
+    file. types: of the database's own types those that sqlglot takes for somebody's; other such
+    types have to be some column's, since every table is a type, too (none: types tell nothing).
     """
 
     name: str
@@ -48,6 +49,7 @@ class SqlDialect:
     methods: bool = False
     fields_call: bool = False
     files_as_tables: bool = False
+    types: frozenset[str] = frozenset()
     callable: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:

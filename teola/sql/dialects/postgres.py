@@ -77,4 +77,10 @@ POSTGRES: Final = SqlDialect(
     hidden_columns=names("ctid xmin xmax cmin cmax tableoid"),
     quoted_folds=False,
     fields_call=True,
+    types=names(
+        """
+        box cidr circle citext halfvec jsonpath line lseg ltree macaddr macaddr8 path polygon
+        tsquery tsvector varbit
+        """
+    ),
 )
