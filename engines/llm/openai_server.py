@@ -61,10 +61,10 @@ class OpenAIServer:
     prefix caches apart on a vLLM. independent: whether its calls do not hold one another up, as
     behind a provider's API; None takes that for so where the server is no vLLM, SGLang, Dynamo,
     llama.cpp, Ollama, LM Studio or TGI. body: fields that every request has besides, or in the
-    place of ours; omit: those of ours that it does not take, such as temperature. limit_field: what requests
-    call the longest answer; None finds out. empty: "retry" asks once more where an answer is empty,
-    which costs a try. requests_per_minute, tokens_per_minute: what the API key may draw, prompts
-    and answers together; None learns it from what the server says and refuses.
+    place of ours; omit: those of ours that it does not take, such as temperature. limit_field: what
+    requests call the longest answer; None finds out. empty: "retry" asks once more where an answer
+    is empty, which costs a try. requests_per_minute, tokens_per_minute: what the API key may draw,
+    prompts and answers together; None learns it from what the server says and refuses.
     Raises InputError (url, body, omit), UnknownName (api, empty, limit_field).
     """
 
