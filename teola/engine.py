@@ -74,7 +74,8 @@ class EngineSpec:
     prompt and its answer together, where that is known. notice: of a language model, what whoever
     reads its answers has to know of them. looks_ahead: its cache wants to know when what a call
     leaves there is read again (`Call.reads`). full_text: of a vector store, whether it searches by
-    words, too (`SearchParams.language`).
+    words, too (`SearchParams.language`). independent: of a language model, whether its calls do not
+    hold one another up, as behind an API with many machines: none waits there for others' prompts.
     """
 
     name: str
@@ -92,6 +93,7 @@ class EngineSpec:
     notice: str = ""
     looks_ahead: bool = False
     full_text: bool = False
+    independent: bool = False
 
     def __post_init__(self) -> None:
         """Raises InputError, which says what is wrong with the declaration."""

@@ -58,11 +58,13 @@ class OpenAIServer:
     says that the model has no chat template). prefix_reuse: None finds out. send_priority: for a
     vLLM started with --scheduling-policy priority. agent_hints: the server is an NVIDIA Dynamo,
     which is told what is known of calls; None finds out. salt_key: secret that keeps tenants'
-    prefix caches apart on a vLLM. body: fields that every request has besides, or in the place of
-    ours; omit: those of ours that it does not take, such as temperature. limit_field: what requests
-    call the longest answer; None finds out. empty: "retry" asks once more where an answer is empty,
-    which costs a try. requests_per_minute, tokens_per_minute: what the API key may draw, prompts
-    and answers together; None learns it from what the server says and refuses.
+    prefix caches apart on a vLLM. independent: whether its calls do not hold one another up, as
+    behind a provider's API; None takes that for so where the server is no vLLM, SGLang, Dynamo,
+    llama.cpp, Ollama, LM Studio or TGI. body: fields that every request has besides, or in the
+    place of ours; omit: those of ours that it does not take, such as temperature. limit_field: what
+    requests call the longest answer; None finds out. empty: "retry" asks once more where an answer
+    is empty, which costs a try. requests_per_minute, tokens_per_minute: what the API key may draw,
+    prompts and answers together; None learns it from what the server says and refuses.
     Raises InputError (url, body, omit), UnknownName (api, empty, limit_field).
     """
 
@@ -82,6 +84,7 @@ class OpenAIServer:
         prefix_reuse: bool | None = None,
         send_priority: bool = False,
         agent_hints: bool | None = None,
+        independent: bool | None = None,
         salt_key: str = "",
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
@@ -117,14 +120,15 @@ class OpenAIServer:
         self.block_tokens = block_tokens
         self._prefix_reuse, self._salt_key = prefix_reuse, salt_key
         self._agent_hints, self._hints = agent_hints, Hints()
+        self._independent = independent
         self._chats = api != "completions"
         self._refused, self._schemas = RefusedTools(), RefusedSchemas()
         self.account_limits = self.connection.limits(requests_per_minute, tokens_per_minute)
 
     @property
     def spec(self) -> EngineSpec:
-        """`prefix_reuse` is known after `start`, unless the option says it; so is `window`, where
-        the server tells it."""
+        """`prefix_reuse` and `independent` are known after `start`, unless an option says it; so is
+        `window`, where the server tells it."""
         known, listed = self._prefix_reuse, self.served.models
         caches = self.served.caches_prefixes if known is None else known
         return EngineSpec(
@@ -138,6 +142,7 @@ class OpenAIServer:
             block_tokens=self.block_tokens,
             window=next((one.max_tokens for one in listed if one.name == self._model), None),
             looks_ahead=self._is_dynamo,
+            independent=self.served.independent if self._independent is None else self._independent,
             description=f"{self._model or 'first model'} at {probe.shown(self._url)}",
         )
 

@@ -22,6 +22,10 @@ CONNECT_LIMIT_S: Final = 1.0
 _CACHING: Final = ("sglang", "llamacpp")
 """Owners that servers with a prefix cache of their own give for their models."""
 
+_OWN_MACHINE: Final = ("vllm", *_CACHING, "library", "organization_owner")
+"""Owners that servers on a machine of their user's give for their models. `library` is Ollama,
+`organization_owner` LM Studio. A TGI gives the model's own name."""
+
 _DYNAMO: Final = "nvidia"
 """Owner that a Dynamo gives for its models, as some other servers do."""
 
@@ -57,6 +61,14 @@ class Served:
     def caches_prefixes(self) -> bool:
         """Whether it is of a kind that keeps the KV cache of prompts without being asked to."""
         return self.is_vllm or any(model.owner in _CACHING for model in self.models)
+
+    @property
+    def independent(self) -> bool:
+        """Whether it is none of the kinds that run on a machine of their user's, so that many
+        machines are taken to stand behind it, which its calls do not fill."""
+        if not self.models or self.is_vllm or self.is_dynamo:
+            return False
+        return not any(one.owner in (*_OWN_MACHINE, one.name) for one in self.models)
 
 
 def api_url(url: str) -> str:

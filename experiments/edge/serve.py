@@ -7,6 +7,7 @@ when it is told "go", and tells what was asked of them when it is told "end".
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import sys
@@ -209,6 +210,8 @@ async def main() -> None:
                 for world in worlds
             ]
             print(json.dumps(places), flush=True)
+            gc.collect()
+            gc.freeze()  # as the clients do
             await loop.run_in_executor(None, sys.stdin.readline)  # go
             for world in worlds:
                 world.begun = loop.time()

@@ -28,6 +28,10 @@ class Observer:
         """A call is over. cached: tokens of its prompt that the instance had kept. generated:
         tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
 
+    def outrun(self, work: Work, now: float) -> None:
+        """A call is ended that has given no token, for another try of it has given one."""
+        self.ended(work, True, None, None, now)
+
     def rows(self, i: int, change: int, now: float) -> None:
         """So many rows more (less) run on instance `i`, beside its calls."""
 

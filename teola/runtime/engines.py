@@ -388,6 +388,10 @@ def queue_for(
     servers that others run, by name; what is new is added. prices: by model, or by engine. It says
     why LLM calls go where they go, for traces are always recorded."""
     limits = [Limits.of(engine.spec, engine.spec.kind) for engine in engines]
+    limits = [
+        limit._replace(independent=engine.spec.independent)
+        for limit, engine in zip(limits, engines, strict=True)
+    ]
     if config.by_text:
         limits = [limit.by_text(TEXT_BLOCK) for limit in limits]
     policies = config.batching, config.batching_options, config.routing, config.routing_options

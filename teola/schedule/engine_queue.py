@@ -594,11 +594,10 @@ class EngineQueue:
         at, current = work.flying.get((0, work.total), (-1, -1))
         if current != due.batch or work.withdrawn:
             return
-        if not hedging.affords(self.retry_budget.requests):
-            return
         if work.same is not None and self.followers.followed(work):
             return  # they hear one stream
-        if (i := self._idle_besides(at, now)) is None:
+        affords = hedging.affords(self.retry_budget.requests, now - due.sent >= 2 * due.usual_s)
+        if not affords or (i := self._idle_besides(at, now)) is None:
             hedging.again(due, now)
             return
         if work.same is not None:  # who comes later makes a call of its own
@@ -636,6 +635,7 @@ class EngineQueue:
             out.append(AbortRequest(self.engine, at, batch, *key))
             if self.overdue is not None:
                 self.overdue.came(key, now)  # it took so long at least
+            self.observer.outrun(work, now)
             self._take_place(work, backup, now)
         elif work.on(instance):
             self._end_backup(key, out)

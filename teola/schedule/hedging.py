@@ -5,8 +5,12 @@
                                                                             wins; the other is ended
 
 The second try is no work of its own: the work stays in flight where it is, and a `Backup` says
-where it runs besides. When that wins, it takes the place of the first one (`EngineQueue`). There
-are at most `share` times as many as calls.
+where it runs besides. When that wins, it takes the place of the first one (`EngineQueue`).
+
+There are at most `share` times as many as calls. One call in twenty is late by definition, though
+nothing is wrong, and would use the share up. So a quarter of it is for calls that are twice as late,
+such as those at a server that has become slow. A late call waits for its share, or for an idle
+instance, until its token comes.
 """
 
 from __future__ import annotations
@@ -22,8 +26,12 @@ AT: Final = 0.95
 ENOUGH: Final = 20
 """First tokens, of which one is later than that."""
 
+FOR_LATE: Final = 0.75
+"""So large a part of the share is for any call that is late; the rest for those that are twice as
+late."""
+
 LEAST_S: Final = 0.01
-"""After which one looks again for an idle instance, at least."""
+"""After which one looks again whether a late call may run twice, at least."""
 
 
 class Backup(NamedTuple):
@@ -35,12 +43,13 @@ class Backup(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A call that was to give a token by then, the batch in which it was sent, and within how many
-    seconds it was to."""
+    """When one looks at a call that has given no token. batch: the one in which it was sent. sent:
+    when. usual_s: within how many seconds of that 95 of 100 give one."""
 
     at: float
     batch: int
     key: WorkKey
+    sent: float
     usual_s: float
 
 
@@ -61,15 +70,20 @@ class Hedging:
         longer = firsts.longer(AT, ENOUGH)
         if expected_s is not None and longer is not None and may_run_twice(work):
             usual_s = longer * expected_s
-            heappush(self._due, Due(now + usual_s, batch, (work.run, work.primitive), usual_s))
+            key = work.run, work.primitive
+            heappush(self._due, Due(now + usual_s, batch, key, now, usual_s))
 
     def again(self, due: Due, now: float) -> None:
-        """No instance was idle: look again as much later."""
-        heappush(self._due, due._replace(at=now + max(due.usual_s, LEAST_S)))
+        """No instance was idle, or the share is used up: look again when it is twice as late, and
+        then after half of the time that it has taken, so that one does not look often."""
+        twice = due.sent + 2 * due.usual_s
+        later = twice if now < twice else now + (now - due.sent) / 2
+        heappush(self._due, due._replace(at=max(later, now + LEAST_S)))
 
-    def affords(self, calls: int) -> bool:
-        """Whether one more is not too many beside so many calls."""
-        return self.made < self.share * calls
+    def affords(self, calls: int, very_late: bool) -> bool:
+        """Whether one more is not too many beside so many calls. very_late: twice as late as 95 of
+        100."""
+        return self.made < self.share * calls * (1.0 if very_late else FOR_LATE)
 
     def began(self, key: WorkKey, backup: Backup) -> None:
         """A second try was sent."""

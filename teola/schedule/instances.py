@@ -41,7 +41,7 @@ def kept_for_calls(places: int) -> int:
 
 class Limits(NamedTuple):
     """Capacity of one instance; see EngineSpec. continuous: an LLM. kv_blocks: of its cache, where
-    that is known, of block_tokens tokens each."""
+    that is known, of block_tokens tokens each. independent: no call there holds another one up."""
 
     max_batch: int
     max_sequences: int
@@ -49,6 +49,7 @@ class Limits(NamedTuple):
     continuous: bool
     kv_blocks: int | None = None
     block_tokens: int = 16
+    independent: bool = False
 
     @property
     def kv_tokens(self) -> int | None:
@@ -477,7 +478,8 @@ class Instances:
         left, running = instance.left(weight, entries), instance.entries
         if left <= 0:
             return None
-        room = Slots(i, left, entries - running, instance.weight == 0, running - instance.rows)
+        held_up = 0 if instance.limits.independent else running - instance.rows
+        room = Slots(i, left, entries - running, instance.weight == 0, held_up)
         if not self.leaves_room or now >= self.last_call + CALLS_S:
             return room
         return room._replace(kept=kept_for_calls(entries))

@@ -77,9 +77,12 @@ class Refusing:
         most: int = 64,
         tokens: int = 1,
         learner: Learner | None = None,
+        batching: str = "fifo",
+        independent: bool = False,
     ) -> None:
-        limits = [Limits(100_000, most, 1, continuous=True)] * len(servers)
-        self.queue = queue_of("e", limits, None, "fifo", routing=router, learner=learner)
+        limit = Limits(100_000, most, 1, continuous=True, independent=independent)
+        limits = [limit] * len(servers)
+        self.queue = queue_of("e", limits, None, batching, routing=router, learner=learner)
         self.queue.overdue = Overdue()
         self.learner, self.tokens = learner, tokens
         self.begun: list[tuple[float, int]] = []

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from experiments.common.scripted.kinds import KINDS, manners
 from teola import App, EngineConfig, Generate, Runtime
 from teola.errors import EngineError, InputError, QueryFailed, UnknownName
+from teola.runtime.engines import queue_for
 from teola_engines.llm import OpenAIServer
 from teola_engines.openai.error_fields import MOST_SAID, sentence
+from teola_engines.openai.probe import Served, _read_listed
 from teola_engines.openai.wire import UnknownField
 from tests.engines.llm.openai_calls import a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Says, Seen
@@ -42,6 +45,27 @@ async def test_fields_are_added_replaced_and_left_out() -> None:
     body = server.calls[0].body
     assert (body["reasoning_effort"], body["seed"], body["max_completion_tokens"]) == ("low", 7, 9)
     assert not {"temperature", "max_tokens"} & body.keys()
+
+
+@catches(
+    "ollama-as-an-api",
+    "servers on a machine of their user's are taken for an API of many machines",
+    edited(Served.independent.fget, "*_OWN_MACHINE, ", ""),
+)
+async def test_calls_hold_one_another_up_on_machines_of_ones_own() -> None:
+    own = {"vLLM", "SGLang", "Ollama", "llama.cpp", "LM Studio", "TGI"}
+    for kind in KINDS:
+        model = manners(kind)
+        one = _read_listed({"id": "meta-llama/Llama-3.1-8B-Instruct", **model.listed})
+        assert Served((one,)).independent is (kind not in own), kind
+    assert not Served(()).independent, "nobody has said anything yet"
+    with FakeOpenAI(vllm=False) as server:
+        async with started(server) as engine:
+            assert engine.spec.independent
+    for option in (False, True):
+        engine = OpenAIServer(url="http://127.0.0.1:1", independent=option)
+        (instance,) = queue_for("e", [engine], EngineConfig("openai")).instances
+        assert instance.limits.independent is option
 
 
 async def test_what_a_server_calls_the_longest_answer_is_found_out_once() -> None:
