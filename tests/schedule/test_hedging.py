@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from teola.graph import Op
 from teola.learning import Learner
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown
 from teola.schedule.hedging import Hedging
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
+from tests.recording import work
 from tests.schedule.refusing import Refusing, Server
 
 
@@ -142,3 +144,22 @@ def test_who_leaves_ends_both() -> None:
     assert len(told) == 2
     world.run(until=70.0)
     assert world.queue.idle
+
+
+@catches(
+    "hedges-before-others",
+    "a call runs a second time where another is about to be sent",
+    edited(EngineQueue._idle_besides, "or asking.bound_to(i) or slow", "or slow"),
+)
+def test_who_waits_for_an_idle_instance_goes_before_a_second_try() -> None:
+    world = Hedged(Server(), Server(), Server())
+    queue = world.queue
+    assert queue._idle_besides(0, 0.0) == 1
+    bound = work(
+        0, run="bound", op=Op.PREFILLING, lane=None, cuttable=False, members=(9,), affinity=1
+    )
+    queue.submit(bound, 0.0)
+    assert queue._idle_besides(0, 0.0) == 2
+    assert queue._idle_besides(2, 0.0) == 0
+    queue.down(InstanceDown("e", 0), 0.0)
+    assert queue._idle_besides(2, 0.0) is None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from random import Random
+
 import pytest
 
 from teola.errors import InputError
@@ -10,6 +13,7 @@ from teola.price import Price
 from teola.schedule.placing import Placing
 from teola.schedule.preference import Preference
 from tests.planted import catches, edited
+from tests.recording import work
 from tests.schedule.refusing import Refusing, Server
 
 
@@ -117,3 +121,31 @@ def test_prices_are_compared_for_a_usual_call() -> None:
     assert ranks([dear, cheap, same], "e") == [1, 0, 0]
     with pytest.raises(InputError, match="that of entry 1 is not known"):
         ranks([cheap, None], "e")
+
+
+@catches(
+    "bound-waits",
+    "what is bound to an instance counts among those that wait for a cheaper one",
+    edited(Preference._oldest, "work.queued and work.affinity < 0", "work.queued"),
+)
+def test_it_wakes_for_the_oldest_that_waits_and_is_bound_to_none() -> None:
+    """Whatever is sent, withdrawn or bound since it came; the oldest need not be the first."""
+    for seed in range(20):
+        draw, world = Random(seed), providers(Server(), Server(), most_s=2.0)
+        prefers, now = world.queue.line.asking.preference, 0.0
+        assert prefers is not None
+        there = []
+        for seq in range(30):
+            now += draw.choice([0.0, 0.5])
+            one = work(seq, arrival=now - draw.choice([0.0, 1.0]))
+            there.append(one)
+            prefers.queued(one)
+            if draw.random() < 0.7:
+                gone = draw.choice(there)
+                if draw.random() < 0.5:
+                    gone.affinity = draw.choice([0, 1])
+                else:
+                    gone.queued = False
+            waits = [one.arrival for one in there if one.queued and one.affinity < 0]
+            due = min(waits, default=inf) + 2.0
+            assert prefers.wake_at(now) == (due if now < due < inf else None)
