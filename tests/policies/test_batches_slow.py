@@ -84,9 +84,11 @@ def waiting_fifo(works: Sequence[Work], slots: Slots, now: float) -> Batch:
     batch = fifo(works, slots, now)
     taken = {seq for seq, _, _ in batch.taken}
     oldest = min((one.arrival for one in works if one.seq in taken), default=0.0)
-    return batch if batch.items >= slots.weight or batch.works >= slots.entries or (
-        now >= oldest + 1.0
-    ) else Batch(slots)
+    return (
+        batch
+        if batch.items >= slots.weight or batch.works >= slots.entries or (now >= oldest + 1.0)
+        else Batch(slots)
+    )
 
 
 def call_of(one: Work) -> tuple[str, str]:

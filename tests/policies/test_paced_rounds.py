@@ -76,7 +76,9 @@ class Rounds:
         assert self.open(i), f"{run} went to {i}, which takes none"
         work = self.waiting.pop(run)
         before = [one for one in self.waiting.values() if self.key(one) < self.key(work)]
-        assert not [one.run for one in before if one.affinity == i], f"{run} passed what waits for {i}"
+        assert not [one.run for one in before if one.affinity == i], (
+            f"{run} passed what waits for {i}"
+        )
         free = [one.run for one in before if one.affinity < 0]
         if work.affinity < 0:
             assert not free, f"{run} passed {free}"
@@ -95,7 +97,9 @@ class Rounds:
 def lives(seed: int, instances: int, steps: int = 60) -> Iterator[Rounds]:
     """Calls come, some bound to an instance, and some by a time; each round is compared."""
     draw, rounds, now = Random(seed), Rounds(SPEEDS[:instances]), 0.0
-    made = queue(rounds.speeds, batching="paced", routing="paced", options={"tau": TAU}, budget=BUDGET)
+    made = queue(
+        rounds.speeds, batching="paced", routing="paced", options={"tau": TAU}, budget=BUDGET
+    )
     for k in range(steps):
         now += draw.choice([0.0, 0.5])
         for n in range(draw.choice([0, 1, 2, 5, 9] if k % 20 < 12 else [0])):
@@ -139,7 +143,9 @@ def lives(seed: int, instances: int, steps: int = 60) -> Iterator[Rounds]:
 @catches(
     "bound-is-passed",
     "an instance takes one call more than its bound",
-    edited(Paced._score_of, "seen.running >= self.bounds[kind]", "seen.running > self.bounds[kind]"),
+    edited(
+        Paced._score_of, "seen.running >= self.bounds[kind]", "seen.running > self.bounds[kind]"
+    ),
 )
 @catches(
     "pending-is-free",
