@@ -139,9 +139,9 @@ def urgency(works: Sequence[Work], slots: Slots, now: float, *, skips: bool = Fa
     for lane in dict.fromkeys(one.spec.lane for one in here):
         batch = Batch(slots)
         for one in here:
-            if one.spec.lane is lane and batch.may(one) and not batch.take(one):
-                if not (skips and batch.room):
-                    break
+            may = one.spec.lane is lane and batch.may(one)
+            if may and not batch.take(one) and not (skips and batch.room):
+                break
         if batch.taken:
             return batch
     return Batch(slots)

@@ -1,4 +1,4 @@
-"""paced against its rules: after each call that is sent, a slow record says whether it had to go there.
+"""paced against its rules: after each call that is sent, a slow record says whether it was right.
 
 All prompts are of one length and all answers too, so that bounds and times stay as they are.
 """
@@ -13,7 +13,6 @@ from random import Random
 from teola.policies.routing.paced import Paced, calls_at_once
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
-from teola.schedule.events import InstanceDown, InstanceUp
 from tests.planted import catches, edited
 from tests.policies.unequal import call, end, first, queue, sent, submit
 
@@ -76,9 +75,7 @@ class Rounds:
         assert self.open(i), f"{run} went to {i}, which takes none"
         work = self.waiting.pop(run)
         before = [one for one in self.waiting.values() if self.key(one) < self.key(work)]
-        assert not [one.run for one in before if one.affinity == i], (
-            f"{run} passed what waits for {i}"
-        )
+        assert not [one.run for one in before if one.affinity == i], f"{run} passed one of {i}"
         free = [one.run for one in before if one.affinity < 0]
         if work.affinity < 0:
             assert not free, f"{run} passed {free}"
