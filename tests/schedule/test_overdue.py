@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
 
 from teola.schedule.overdue import AT, ENOUGH, FACTOR, FEW, KEPT, LEAST_S, UNKNOWN_S, Overdue
 from tests.planted import catches, edited
+
+TIMES = (0.0, 0.1, 1.0, 4.0, 4.0, 30.0)
 
 
 @dataclass
@@ -82,9 +85,9 @@ class Slow:
         return found
 
 
-def lives(seed: int, blind: float, steps: int) -> int:
+def lives(seed: int, blind: float, steps: int, times: Sequence[float] = TIMES) -> int:
     """Calls are sent, give a token, leave or are sent again; how many were late. blind: the part
-    of them of which no time is known."""
+    of them of which no time is known. times: between two moments. The oldest of many hang."""
     draw, now, overdue, slow = Random(seed), 0.0, Overdue(), Slow()
     timers: list[float] = []
     late = 0
@@ -95,7 +98,7 @@ def lives(seed: int, blind: float, steps: int) -> int:
             heappush(timers, max(at, now))
 
     for k in range(steps):
-        until = now + draw.choice([0.0, 0.1, 1.0, 4.0, 4.0, 30.0])
+        until = now + draw.choice(times)
         while timers and timers[0] <= until:
             now = heappop(timers)
             found = [(one.key[0], one.after_s, one.again) for one in overdue.late(now)]
@@ -112,7 +115,8 @@ def lives(seed: int, blind: float, steps: int) -> int:
             call = Call(name, 10 * k + n, now, expected_s, draw.choice([1, 100, 900]))
             slow.sent(call)
             overdue.sent((name, 0), 0, call.batch, expected_s, now, call.tokens)
-        for call in draw.sample(slow.calls, min(len(slow.calls), draw.choice([0, 1, 3]))):
+        newest = slow.calls[-6:]
+        for call in draw.sample(newest, min(len(newest), draw.choice([0, 1, 3]))):
             if draw.random() < 0.8:
                 slow.came(call, now)
                 overdue.came((call.name, 0), now)
@@ -139,6 +143,11 @@ def lives(seed: int, blind: float, steps: int) -> int:
     edited(Overdue.next_at, " and sent.batch == batch and sent.due == at", ""),
 )
 @catches(
+    "slower-by-now",
+    "a call of which no time is known is late by what was known when it was sent",
+    edited(Overdue.late, "sent.wait_s = self._blind_s(sent.tokens)", "pass"),
+)
+@catches(
     "alarm-at-the-first",
     "nobody looks sooner where another call is due sooner",
     edited(Overdue.alarm, "self._alarm <= at)", "True)"),
@@ -147,3 +156,4 @@ def test_calls_are_late_when_a_slow_list_says_so() -> None:
     for seed in range(3):
         for blind in (0.0, 0.5, 1.0):
             assert lives(seed, blind, 150 if blind else 450) > 10
+            lives(seed, blind, 150, [0.0, 0.1, 0.3, 1.0])
