@@ -96,6 +96,7 @@ def lives(seed: int, blind: float, steps: int, times: Sequence[float] = TIMES) -
         at = overdue.alarm()
         if at is not None:
             heappush(timers, max(at, now))
+        assert overdue.alarm() is None, "a timer is set already"
 
     for k in range(steps):
         until = now + draw.choice(times)
