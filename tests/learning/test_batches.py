@@ -8,7 +8,7 @@ import pytest
 
 from teola.errors import EngineError
 from teola.graph import Op
-from teola.learning.batches import ALL_OF, BatchTimes
+from teola.learning.batches import ALL_OF, SPREAD, BatchTimes
 from teola.learning.habits import Habits
 from teola.learning.lessons import EngineTimes
 from teola.policies.work import Slice
@@ -185,3 +185,12 @@ def test_after_many_only_some_are_taken_in() -> None:
     for k in range(ALL_OF + 80):
         batches.run(1 + k % 7)
     assert batches.times.seen == ALL_OF + 10
+
+
+@pytest.mark.parametrize(("most", "varied"), [(SPREAD * 10 - 1, False), (SPREAD * 10, True)])
+def test_sizes_vary_from_just_so_many_times_the_least_on(most: int, varied: bool) -> None:
+    batches = Batches()
+    for size in [10, int(most), 10] * 10:
+        batches.run(size)
+    assert bool(batches.times.varied) is varied
+    assert bool(batches.cost().base_s) is varied

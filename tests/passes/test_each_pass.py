@@ -551,3 +551,35 @@ def test_what_a_pass_does_wrong_is_told_by_its_name(thing: Any, told: str) -> No
         pytest.raises(GraphError, match=f"^pass 'mine': .*{told}$"),
     ):
         optimise(pipeline(), PROFILE, ["mine"], debug=True)
+
+
+@catches(
+    "end-of-a-piece",
+    "what ends with its piece is read from all of them joined",
+    edited(_within, "hi <= end", "hi < end"),
+)
+@catches(
+    "begin-of-a-piece",
+    "what begins with a piece is read from all of them joined",
+    edited(_within, "lo >= start", "lo > start"),
+)
+def test_items_of_one_piece_are_read_from_it_and_no_others() -> None:
+    """Each item by itself: in which piece it is, and where; the last one has whatever is left."""
+    for sizes in ((3,), (2, 3), (1, 1, 4), (2, 2, 2)):
+        pieces = [tool(f"a.{k}", items=size) for k, size in enumerate(sizes)]
+        places = [(k, n) for k, size in enumerate(sizes) for n in range(size)]
+        total, last = sum(sizes), len(sizes) - 1
+        places += [(last, sizes[last] + n) for n in range(3)]
+        for lo in range(total + 2):
+            for hi in (*range(lo + 1, total + 3), None):
+                items = places[lo:hi]
+                within = {k for k, _ in items} == {items[0][0]}
+                if hi is None:
+                    within = items[0][0] == last
+                expected = None
+                if within:
+                    k, first = items[0]
+                    until = None if hi is None else first + hi - lo
+                    expected = Ref(f"a.{k}", "out", (first, until))
+                assert _within(Ref("a", "out", (lo, hi)), pieces) == expected, (sizes, lo, hi)
+    assert _within(Ref("a", "out"), [tool("a.0", items=3)]) is None

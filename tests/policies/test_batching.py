@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from teola.errors import UnknownName
 from teola.policies import batching
+from teola.policies.batching.base import Prioritises
 from teola.policies.batching.fifo import Fifo
 from teola.policies.batching.per_invocation import PerInvocation
-from teola.policies.batching.topology import Topology
+from teola.policies.batching.topology import DEEP, Topology
 from teola.policies.work import Taker
 from tests.policies.choosing import add, chosen, kept, slots, take
 from tests.recording import work
@@ -72,6 +75,17 @@ class TestAll:
         assert kept(policy) <= 65
         assert kept(policy, works_only=False) <= 65
 
+    def test_the_older_is_more_urgent_in_the_engine_s_own_queue_too(self, name: str) -> None:
+        policy = batching.make(name)
+        ages = [
+            work(k, run=f"q{k}", arrival=at, admitted=at, began=at)
+            for k, at in enumerate((1.0, 2.0))
+        ]
+        add(policy, *ages)
+        if isinstance(policy, Prioritises):
+            older, younger = (policy.priority(one, 2.0) for one in ages)
+            assert older > younger
+
     def test_one_that_waits_for_ever_keeps_nothing_of_the_others(self, name: str) -> None:
         policy = batching.make(name)
         bound = work(0, run="bound", component="bound", affinity=1)
@@ -121,6 +135,18 @@ def test_topology_passes_over_what_does_not_fit() -> None:
     add(policy, work(0, run="a", depth=9, affinity=1), work(1, run="a", depth=1), work(2, run="b"))
     assert [seq for seq, *_ in chosen(policy, slots(weight=1))] == [1]
     assert [seq for seq, *_ in chosen(policy, slots(weight=1, instance=1))] == [0]
+
+
+def test_topology_s_priorities_are_in_its_order() -> None:
+    """Older queries come first, and of one query what is deeper; very deep is all one."""
+    works = [
+        work(k, began=began, depth=depth)
+        for k, (began, depth) in enumerate(product((0.001, 5.0, 5.001), (0, 1, DEEP - 1, DEEP, 99)))
+    ]
+    policy = Topology()
+    by_rule = sorted(works, key=lambda one: (one.began, -min(one.spec.depth, DEEP - 1)))
+    assert sorted(works, key=lambda one: -policy.priority(one, 6.0)) == by_rule
+    assert len({policy.priority(one, 6.0) for one in works}) == 3 * 3
 
 
 def test_topology_is_empty_in_the_end() -> None:

@@ -50,6 +50,7 @@ def _drawn(draw: random.Random) -> None:
         ledgers.append(Ledger(own, around=draw.choice(ledgers)))
     accounts = {account for ledger in ledgers for account in ledger.accounts}
     open_: list[Reservation] = []
+    taken: list[tuple[Reservation, int, float]] = []
     for _ in range(400):
         ledger, what = draw.choice(ledgers), draw.random()
         if what < 0.5:
@@ -66,8 +67,14 @@ def _drawn(draw: random.Random) -> None:
         elif open_:
             one = open_.pop(draw.randrange(len(open_)))
             prompt = draw.randrange(int(one.prompt_tokens) + 1)
-            one.settle(prompt, draw.randrange(one.answer_tokens + 1), draw.randrange(prompt + 1))
+            answer, cached = draw.randrange(one.answer_tokens + 1), draw.randrange(prompt + 1)
+            price = draw.choice([None, None, Price(prompt=1.0, answer=3.0, cached=0.5)])
+            if draw.random() < 0.8:
+                one.settle(prompt, answer, cached, price)
+                taken.append((one, prompt + answer, (price or DEAR).cost(prompt, answer, cached)))
             one.give_back()
+        for account in accounts if draw.random() < 0.1 else ():
+            _adds_up(account, open_, taken)
         for account in accounts:
             assert account.tokens + account.held_tokens + account.kept_tokens <= account.most_tokens
             spent = account.cost + account.held_cost + account.kept_cost
@@ -79,6 +86,26 @@ def _drawn(draw: random.Random) -> None:
         assert (account.held_tokens, account.kept_tokens, account.open) == (0, 0, 0)
         assert account.held_cost == 0
         assert abs(account.kept_cost) < 1e-9
+
+
+def _adds_up(
+    account: BudgetAccount, open_: list[Reservation], taken: list[tuple[Reservation, int, float]]
+) -> None:
+    """Each figure is the sum over all that was reserved and taken of it."""
+    mine = [one for one in open_ if account in one.accounts]
+    of_calls, kept = ([one for one in mine if one.kept is kept] for kept in (False, True))
+    used = [(tokens, cost) for one, tokens, cost in taken if account in one.accounts]
+    assert account.open == len(of_calls)
+    assert account.tokens == sum(tokens for tokens, _ in used)
+    assert account.cost == pytest.approx(sum(cost for _, cost in used))
+    for those, tokens, cost in (
+        (of_calls, account.held_tokens, account.held_cost),
+        (kept, account.kept_tokens, account.kept_cost),
+    ):
+        assert tokens == sum(one.prompt_tokens + one.answer_tokens for one in those)
+        assert cost == pytest.approx(
+            sum(DEAR.cost(one.prompt_tokens, one.answer_tokens) for one in those), abs=1e-9
+        )
 
 
 def test_what_is_kept_is_there_for_its_own_call_only() -> None:

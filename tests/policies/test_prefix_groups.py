@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
@@ -137,3 +138,48 @@ def test_they_work_within_tenants_too() -> None:
 def test_groups_that_make_no_sense_are_refused(groups: Any) -> None:
     with pytest.raises(InputError, match="groups must be a whole number from 1 to 1000"):
         batching.make("prefix_groups", groups=groups)
+
+
+@catches(
+    "saved-while-away",
+    "a group that has nothing keeps what it had saved",
+    edited(PrefixGroups.choose, "credit[group] = 0\n        before", "pass\n        before"),
+)
+def test_places_are_those_of_a_slow_model_while_calls_come_and_leave() -> None:
+    for places in (1, 2, 5):
+        comes_and_leaves(places)
+
+
+def comes_and_leaves(places: int) -> None:
+    """Each place of a batch by itself: the groups that have calls, and what each has saved."""
+    draw, founds = Random(places), {0: 0, 3: 35, 9: 95}
+    queue = queue_with(places)
+    queue.prefixes(PrefixChanged("e", 0, prompt(("kept", 100))), 0.0)
+    waiting: dict[int, list[str]] = {group: [] for group in founds}
+    credit = dict.fromkeys(founds, 0)
+    for k in range(80):
+        for n in range(draw.choice([2, 3, 4]) if k % 10 < 6 else 0):
+            group = draw.choice([*founds])
+            run = f"{k}.{n}"
+            waiting[group].append(run)
+            queue.submit(call(run, keys_of(run, founds[group]), seq=10 * k + n), 0.0)
+        if draw.random() < 0.3 and (left := draw.choice([*waiting.values()])):
+            queue.withdraw(left.pop(draw.randrange(len(left))), 0, 0.0)
+        if sum(map(len, waiting.values())) == 1:
+            continue  # the only one is sent without being asked about
+        expected = []
+        for group in founds:
+            if not waiting[group]:
+                credit[group] = 0
+        for _ in range(min(places, sum(map(len, waiting.values())))):
+            there = [group for group in founds if waiting[group]]
+            for group in there:
+                credit[group] += group + 1
+            turn = max(there, key=lambda group: (credit[group], group))
+            credit[turn] -= sum(group + 1 for group in there)
+            expected.append(waiting[turn].pop(0))
+            if not waiting[turn]:
+                credit[turn] = 0
+        assert sent(queue) == expected, k
+        for run in expected:
+            end(queue, run, 0.0)

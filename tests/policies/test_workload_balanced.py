@@ -196,3 +196,27 @@ def test_placing_is_quick(instances: int, most_us: float) -> None:
             policy.place(work, 0.0)
         took.append((perf_counter() - began) / 100)
     assert min(took) * 1e6 <= most_us
+
+
+@catches(
+    "counted-again",
+    "a call that is tried again counts once more in the mean",
+    edited(WorkloadBalanced.place, "not again and not work.tries", "not again"),
+)
+def test_each_call_counts_once_in_the_mean_however_often_it_is_tried() -> None:
+    """The second one fails twice, and is far from the mean."""
+    means = []
+    for fails in (0, 2):
+        made = balanced([(0.001, 0.01)])
+        for run, prompt in (("a", 1000), ("b", 9000)):
+            submit(made, call(run, prompt))
+            for _ in range(fails if run == "b" else 0):
+                assert sent(made) == [(run, 0)]
+                ((_, batch),) = made.works[run, 0].flying.values()
+                failed = Cause(EngineError("x", retryable=True), retryable=True)
+                made.call_ended(CallEnded("e", batch, run, 0, failed), 0.0)
+            sent(made)
+            first(made, run)
+            end(made, run)
+        means.append(policy_of(made)._mean_s)
+    assert means[0] == means[1] == pytest.approx(5.01, rel=0.01)

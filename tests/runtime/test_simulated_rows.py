@@ -10,6 +10,7 @@ import pytest
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.asked_rows import WINDOW, AskedRows
 from teola.runtime.sim import Sim
+from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.sim_rows import RowsOnServer, SimRow
 from teola.runtime.values import Composite, Tokens
 from teola.schedule.events import State
@@ -96,3 +97,21 @@ def test_rows_end_with_their_deadline_or_when_they_are_cancelled() -> None:
     assert ended == {"late": (State.DEADLINE, 0.5), "unwanted": (State.CANCELLED, 0.7)}
     assert bed.core.queues["llm"].idle
     assert not bed.rows
+
+
+@catches(
+    "aborted-stay",
+    "a slice whose rows were stopped stays on its server",
+    edited(RowsOnServer.abort, "on_server.left -= 1", "pass"),
+)
+def test_a_server_forgets_a_slice_when_its_rows_have_ended_or_were_stopped() -> None:
+    """Some of them have ended by then, and some wait for a place."""
+    bed = sim()
+    bed.ask_rows(rows(400), id="unwanted", cancel_after_s=0.2)
+    bed.ask_rows(rows(50), id="wanted")
+    bed.run()
+    assert {end.state for end in bed.rows_results} == {State.CANCELLED, State.OK}
+    (server,) = bed.servers.values()
+    assert isinstance(server, Stepper)
+    assert not server.rows._slices
+    assert not server.calls

@@ -7,9 +7,10 @@ Only where calls go is read from the queue.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from teola.errors import EngineError
 from teola.policies import batching
 from teola.policies.routing import RoutingPolicy
 from teola.policies.routing.base import InstanceView
@@ -18,6 +19,7 @@ from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     CallEnded,
+    Cause,
     Dispatch,
     FirstToken,
     InstanceChanged,
@@ -78,6 +80,8 @@ class Life:
         self.calls: list[Call] = []
         self.servers = [Server() for _ in LIMITS]
         self.answers: list[int] = []
+        self.more: list[Callable[[], None]] = []
+        """What happens besides."""
         self.queue = EngineQueue("e", LIMITS, batching.make("fifo"), routing, PROFILES)
         for i in range(len(LIMITS)):  # each tells, so that nothing is assumed
             self.queue.prefixes(PrefixChanged("e", i), 0.0)
@@ -96,6 +100,7 @@ class Life:
             self.down,
             self.up,
             self.up,
+            *self.more,
         ]
         for k in range(count):
             self.now = float(k)
@@ -169,6 +174,14 @@ class Life:
             ended = CallEnded("e", one.batch, one.run, 0, {}, 0, generated)
             self.queue.call_ended(ended, self.now)
             self.answers.append(generated)
+
+    def fail(self) -> None:
+        """One fails, and is tried again where that may be."""
+        for one in self.some(self.draw.choice(["prefilling", "decoding"]))[:1]:
+            cause = Cause(EngineError("it broke", retryable=True), retryable=True)
+            ended = CallEnded("e", one.batch, one.run, 0, cause, None, None)
+            self.queue.call_ended(ended, self.now)
+        self.read_again()
 
     def some(self, state: str) -> Sequence[Call]:
         """One, or all, of those in flight there."""

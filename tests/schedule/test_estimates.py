@@ -8,6 +8,7 @@ import pytest
 
 from teola.graph import QUERY, Graph, Guard, Op
 from teola.passes.estimate import planned_tokens, seconds
+from teola.passes.estimate import timed as is_timed
 from teola.policies.work import Estimate
 from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.schedule.plan import Plan
@@ -120,3 +121,13 @@ def test_where_the_times_of_an_engine_are_not_known_depths_stand_for_all_paths()
 def test_outputs_do_not_matter() -> None:
     made = Plan(plan(tool("a"), tool("b"), outputs={"x": Ref("a", "out")}).graph, PROFILE)
     assert made.specs[0].estimate == made.specs[1].estimate
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_times_are_known_where_all_engines_but_those_of_functions_are(known: bool) -> None:
+    """A function takes no time until it was seen; a branch that is not expected does not matter."""
+    profile = PROFILE if known else PROFILE.untimed()
+    assert is_timed(plan(condition("if"), tool("a")).graph, profile)
+    assert is_timed(plan(tool("a"), *call("m")).graph, profile) is known
+    unlikely = call("m", guards=(Guard("if", "otherwise"),))
+    assert is_timed(plan(condition("if"), *unlikely, tool("a")).graph, profile)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from teola.errors import DeadlineExceeded, QueryCancelled
-from teola.graph import Aggregation, ToolParams
+from teola.graph import Aggregation, Graph, ToolParams
 from teola.schedule.events import (
     Cancelled,
     Completed,
@@ -23,6 +24,7 @@ from teola.schedule.events import (
     Withdraw,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.plan import Absence, Plan
 from tests.planted import catches, edited
 from tests.schedule.plans import (
     QUERY,
@@ -37,7 +39,7 @@ from tests.schedule.plans import (
     status,
     tool,
 )
-from tests.schedule.told import CAUSE, START, guarded, told
+from tests.schedule.told import CAUSE, START, Told, guarded, told
 
 # --- readiness ------------------------------------------------------------------------------
 
@@ -347,3 +349,26 @@ def test_what_is_for_a_queue_is_asked_of_it_at_once() -> None:
     r.handle(START, 0.0)
     assert out == [Control("q", 0)]
     assert asked == [Submit("q", 2, -1)]
+
+
+@catches(
+    "several-is-one",
+    "one of several is enough for what needs two",
+    edited(Absence.skips, "2 if mode is Aggregation.SEVERAL else 1", "1"),
+)
+def test_an_aggregate_runs_by_which_of_its_parts_are_there() -> None:
+    """Each of them is there or not. Merged is what stands last, or the only one that is there."""
+    modes = [mode for mode in Aggregation if mode is not Aggregation.TOP_K]
+    for mode, there in product(modes, product([False, True], repeat=3)):
+        names = [f"p{k}" for k in range(len(there))]
+        parts = [tool(name, Ref(QUERY, name)) for name in names]
+        whole = aggregate("z", *names, mode=mode)
+        t = Told(run(Plan(Graph("test", [*parts, whole], {"answer": Ref("z", "out")}, names))))
+        t.start(**{name: 1 if some else -1 for name, some in zip(names, there, strict=True)})
+        for name, some in zip(names, there, strict=True):
+            if some:
+                t.done(name)
+        runs = sum(there) >= (2 if mode is Aggregation.SEVERAL else 1)
+        if mode is Aggregation.MERGED:
+            runs = there[-1] or sum(there) == 1
+        assert status(t.run)["z"] == ("running" if runs else "skipped"), (mode, there)

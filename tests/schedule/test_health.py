@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+from random import Random
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.health import EJECTION_S, FAILURES, LONGEST_S, Health
 from teola.schedule.instances import Limits
+from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.ends import ended, hear
 
@@ -193,3 +196,57 @@ def test_some_instance_always_takes_work(llm: bool, ends: list[tuple[bool, float
         assert dispatch is not None
         driven.end(dispatch, now, None if fine else LOST)
     assert driven.queue.idle
+
+
+def in_and_out(seed: int) -> None:
+    """An instance's requests, against a list of all that happened there."""
+    draw, now, health = Random(seed), 0.0, Health()
+    in_a_row, ejected_at, until, back, ejections = 0, -inf, -inf, None, 0
+    for _ in range(300):
+        now += draw.choice([0.0, 1.0, 5.0, 15.0, 30.0, 60.0, 301.0])
+        out = back is None and until > -inf
+        assert health.ejected(now) == (out and now < until), now
+        assert health.half_open(now) == (out and now >= until)
+        share = 1.0
+        if back is not None and now < back + 30.0:
+            share = 0.1 if now < back + 15.0 else 0.5
+        if not out:
+            assert health.share(now) == share
+        assert health.well(now) == (not out and share == 1.0)
+        if draw.random() < 0.5:
+            in_a_row += 1
+            lost = draw.random() < 0.2
+            weak = (out and now >= until) or (not out and share < 1.0)
+            told = health.failed(now, lost=lost)
+            if (out and now < until) or not (lost or weak or in_a_row >= FAILURES):
+                assert told is None
+                continue
+            quiet = back is not None and now > back + LONGEST_S
+            ejections = 1 if quiet else ejections + 1
+            in_a_row, ejected_at, back = 0, now, None
+            until = ejected_at + min(LONGEST_S, EJECTION_S * ejections)
+            assert told == until
+        elif not (out and now < until) or draw.random() < 0.3:
+            in_a_row = 0
+            grows = health.succeeded(now)
+            assert grows == ((now + 15.0, now + 30.0) if out and now >= until else ())
+            if out and now >= until:
+                back = now
+        if draw.random() < 0.02:
+            health.reset()
+            in_a_row, until, back = 0, -inf, None
+
+
+@catches(
+    "ejected-for-ever-longer",
+    "an instance that was well for long is ejected for as long as if it had not been",
+    edited(Health.failed, "1 if quiet else self.ejections + 1", "self.ejections + 1"),
+)
+@catches(
+    "quiet-from-its-end",
+    "an instance is well as soon as its probe succeeded",
+    edited(Health.well, " and self.share(now) >= 1.0", ""),
+)
+def test_an_instance_is_out_and_back_as_a_list_of_its_requests_says() -> None:
+    for seed in range(6):
+        in_and_out(seed)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
 import pytest
 
+from teola.graph import Op
 from teola.learning import Learner
 from teola.learning.calls import CallTimes
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Dispatch, InstanceDown
-from teola.schedule.hedging import Hedging
+from teola.schedule.hedging import Backup, Hedging
+from teola.schedule.overdue import Overdue
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
+from tests.recording import work
 from tests.schedule.refusing import Refusing, Server
 
 
@@ -213,3 +217,81 @@ def test_who_leaves_ends_both() -> None:
     assert len(told) == 2
     world.run(until=70.0)
     assert world.queue.idle
+
+
+@catches(
+    "hedges-before-others",
+    "a call runs a second time where another is about to be sent",
+    edited(EngineQueue._idle_besides, "or asking.bound_to(i) or slow", "or slow"),
+)
+def test_who_waits_for_an_idle_instance_goes_before_a_second_try() -> None:
+    world = Hedged(Server(), Server(), Server())
+    queue = world.queue
+    assert queue._idle_besides(0, 0.0) == 1
+    bound = work(
+        0, run="bound", op=Op.PREFILLING, lane=None, cuttable=False, members=(9,), affinity=1
+    )
+    queue.submit(bound, 0.0)
+    assert queue._idle_besides(0, 0.0) == 2
+    assert queue._idle_besides(2, 0.0) == 0
+    queue.down(InstanceDown("e", 0), 0.0)
+    assert queue._idle_besides(2, 0.0) is None
+
+
+def test_there_are_as_many_second_tries_as_their_share_says_and_none_more() -> None:
+    hedging = Hedging(0.1)
+    allowed = []
+    for calls in range(41):
+        allowed.append(hedging.affords(calls))
+        if allowed[-1]:
+            hedging.began((f"q{calls}", 0), Backup(0, calls, 0.0))
+    assert [calls for calls, some in enumerate(allowed) if some] == [1, 11, 21, 31]
+    assert hedging.made == 4
+    assert hedging.is_backup(("q11", 0), 11)
+    assert not hedging.is_backup(("q11", 0), 21)
+
+
+@catches(
+    "no-alarm-for-the-second",
+    "who is late behind another one is not looked for",
+    edited(Hedging.late, "self._alarm = None", "pass"),
+)
+@catches(
+    "looked-for-in-order-of-sending",
+    "nobody looks sooner for a call that is late sooner",
+    edited(Hedging.alarm, "self._alarm <= at)", "True)"),
+)
+def test_each_call_is_looked_at_when_its_first_token_is_late_and_when_it_is_late_again() -> None:
+    """By timers that are set as they are asked for, beside a list of all calls."""
+    for seed in range(5):
+        draw, hedging, firsts, now = Random(seed), Hedging(1.0), Overdue(), 0.0
+        for k in range(40):  # first tokens take twice as long as expected
+            firsts.sent((f"before {k}", 0), 0, k, 1.0, 0.0)
+            firsts.came((f"before {k}", 0), 2.0)
+        waits: dict[int, tuple[float, float]] = {}
+        timers: list[float] = []
+        for k in range(80):
+            until = now + draw.choice([0.0, 0.3, 2.0])
+            while timers and timers[0] <= until:
+                now = heappop(timers)
+                found = hedging.late(now)
+                late = [batch for batch, (at, _) in waits.items() if at <= now]
+                assert sorted(due.batch for due in found) == sorted(late), now
+                for due in found:
+                    usual_s = waits.pop(due.batch)[1]
+                    assert due.usual_s == pytest.approx(usual_s)
+                    if draw.random() < 0.5:
+                        hedging.again(due, now)
+                        waits[due.batch] = now + usual_s, usual_s
+                if (at := hedging.alarm()) is not None:
+                    heappush(timers, at)
+                assert hedging.alarm() is None, "a timer is set already"
+            now = until
+            assert all(at > now for at, _ in waits.values())
+            one = work(k, op=Op.PREFILLING, members=draw.choice([(9,), (9,), ()]))
+            expected_s = draw.choice([None, 0.5, 1.0, 4.0])
+            hedging.sent(one, k, expected_s, firsts, now)
+            if expected_s is not None and one.spec.members:
+                waits[k] = now + 2.0 * expected_s, 2.0 * expected_s
+            if (at := hedging.alarm()) is not None:
+                heappush(timers, at)

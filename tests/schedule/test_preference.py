@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import inf
 from random import Random
 
 import pytest
@@ -10,10 +12,12 @@ from teola.errors import InputError
 from teola.policies.preferring import ranks
 from teola.policies.work import Estimate
 from teola.price import Price
+from teola.schedule.events import InstanceDown
 from teola.schedule.instances import Instances
 from teola.schedule.placing import Placing
-from teola.schedule.preference import Preference
+from teola.schedule.preference import LAST, Preference
 from tests.planted import catches, edited
+from tests.recording import work
 from tests.schedule.refusing import Refusing, Server
 
 
@@ -149,3 +153,126 @@ def test_prices_are_compared_for_a_usual_call() -> None:
     assert ranks([dear, cheap, same], "e") == [1, 0, 0]
     with pytest.raises(InputError, match="that of entry 1 is not known"):
         ranks([cheap, None], "e")
+
+
+@catches(
+    "bound-waits",
+    "what is bound to an instance counts among those that wait for a cheaper one",
+    edited(Preference._oldest, "work.queued and work.affinity < 0", "work.queued"),
+)
+def test_it_wakes_for_the_oldest_that_waits_and_is_bound_to_none() -> None:
+    """Whatever is sent, withdrawn or bound since it came; the oldest need not be the first."""
+    for seed in range(20):
+        draw, world = Random(seed), providers(Server(), Server(), most_s=2.0)
+        prefers, now = world.queue.line.asking.preference, 0.0
+        assert prefers is not None
+        there = []
+        for seq in range(30):
+            now += draw.choice([0.0, 0.5])
+            one = work(seq, arrival=now - draw.choice([0.0, 1.0]))
+            there.append(one)
+            prefers.queued(one)
+            if draw.random() < 0.7:
+                gone = draw.choice(there)
+                if draw.random() < 0.5:
+                    gone.affinity = draw.choice([0, 1])
+                else:
+                    gone.queued = False
+            waits = [one.arrival for one in there if one.queued and one.affinity < 0]
+            due = min(waits, default=inf) + 2.0
+            assert prefers.wake_at(now) == (due if now < due < inf else None)
+
+
+@catches(
+    "closed-for-longer",
+    "a cheaper one that opens just now is not waited for",
+    edited(Preference._there, "now >= here.quota.closed_until", "now > here.quota.closed_until"),
+)
+@catches(
+    "opens-last",
+    "of cheaper ones that are closed the last one to open is waited for",
+    edited(Preference._wait_s, "return min(quota.opens_at", "return max(quota.opens_at"),
+)
+@catches(
+    "instead-of-nobody",
+    "another try goes to one that takes nothing",
+    edited(Preference.instead, " and one.usable(now)", ""),
+)
+@catches(
+    "probe-is-whole",
+    "one that is tried by a single call counts with all its places",
+    edited(Preference._places, "return 1 if here.quota.probing else", "return"),
+)
+def test_a_dearer_one_takes_a_call_if_those_that_are_cheaper_let_it_wait_for_too_long() -> None:
+    for seed in range(80):
+        Reckoned(Random(seed)).compare()
+
+
+class Reckoned:
+    """Four instances that are gone, closed, out of budget, or tried, and what calls took there."""
+
+    ranks, now, most_s = (0, 1, 0, 2), 10.0, 2.0
+
+    def __init__(self, draw: Random) -> None:
+        world = Refusing(*[Server()] * 4, most=draw.choice([2, 8]))
+        world.queue.prefer(self.ranks, self.most_s)
+        preference, self.instances = world.queue.line.asking.preference, world.queue.instances
+        assert preference is not None
+        self.prefers, self.took = preference, [0.0] * 4
+        for i in range(4):
+            for seconds in draw.choice([[], [0.5], [4.0], [4.0, 0.5]]):
+                self.prefers.came_back(i, seconds)
+                last = self.took[i]
+                self.took[i] = last + (seconds - last) / LAST if last else seconds
+            if draw.random() < 0.8:
+                quota = self.instances.limit(i, "e")
+                quota.closed_until = self.now + draw.choice([-9.0, -9.0, 0.0, 1.0, 9.0])
+                quota.window, quota.probing = draw.choice([inf, 1, 3.5]), draw.choice([0, 0, 1])
+                if draw.random() < 0.5:
+                    quota.account.requests.most = 1
+                    quota.sent([1], self.now - draw.choice([1.0, 59.0]), together=False)
+            if draw.random() < 0.1:
+                world.queue.down(InstanceDown("e", i), self.now)
+        self.arrival = draw.choice([None, self.now, self.now - self.most_s])
+        if self.arrival is not None:
+            self.prefers.queued(work(0, arrival=self.arrival))
+        self.waiting = draw.choice([1, 3, 20])
+        self.entries = [draw.choice([0, 1, 2]) for _ in range(4)]
+        self.usable = [k for k in range(4) if self.instances[k].usable(self.now)]
+
+    def there(self, k: int) -> bool:
+        """Whether it is up, and closed at most for want of budget."""
+        one = self.instances[k]
+        return one.up and (one.quota is None or one.quota.closed_until <= self.now)
+
+    def wait_s(self, cheaper: Sequence[int]) -> float:
+        """Until the last of those that wait begins on one of these."""
+        able = [k for k in cheaper if k in self.usable]
+        if not able:
+            opens = [self.instances.limit(k, "e").opens_at(self.now) for k in cheaper]
+            return min(opens) - self.now
+        if not all(self.took[k] for k in able):
+            return 0.0  # nothing is known of one, so nothing is expected
+        return self.waiting / sum(self.places(k) / self.took[k] for k in able)
+
+    def places(self, k: int) -> float:
+        one = self.instances[k]
+        most = one.limits.max_sequences
+        if one.quota is None:
+            return most
+        return 1 if one.quota.probing else min(most, int(min(one.quota.window, 99)))
+
+    def compare(self) -> None:
+        waited = self.arrival is not None and self.arrival + self.most_s <= self.now
+        for i, rank in enumerate(self.ranks):
+            cheaper = [k for k in range(4) if self.ranks[k] < rank and self.there(k)]
+            takes = not cheaper or waited or self.wait_s(cheaper) > self.most_s
+            assert self.prefers.takes(i, self.waiting, self.now) == takes, i
+        for one, entries in zip(self.instances, self.entries, strict=True):
+            one.entries = entries
+        for avoid in range(4):
+            others = [k for k in self.usable if k != avoid]
+            best = min(others, key=lambda k: (self.ranks[k], self.entries[k]), default=-1)
+            assert self.prefers.instead(avoid, self.now) == best
+        for one in self.instances:
+            one.entries = 0

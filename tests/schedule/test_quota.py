@@ -558,3 +558,20 @@ def test_a_call_that_is_sent_again_has_the_time_of_its_second_try() -> None:
     overdue.sent(("q", 0), 1, 1, 2.0, now=10.0)
     assert overdue.late(25.9) == []
     assert overdue.late(26.0) == [Late(("q", 0), 1, 1, 16.0, again=False)]
+
+
+@pytest.mark.parametrize(("before", "learned"), [(0, None), (1, 1), (4, 4)])
+def test_so_many_a_minute_are_learned_when_one_beyond_them_is_refused(
+    before: int, learned: int | None
+) -> None:
+    """The first call of a minute that is refused says nothing of how many a minute it takes."""
+    account = ApiAccount()
+    quota = Quota("e/0", account)
+    for k in range(before + 1):
+        quota.sent([10], float(k), together=False)
+        if k < before:
+            quota.came_back(1, k + 0.5)
+    quota.refused(Refusal("busy", 30.0), before, before + 1, 0, float(before))
+    assert account.requests.most == learned
+    assert quota.rationed is (learned is not None)
+    assert quota.window == (1 if learned is None else inf)

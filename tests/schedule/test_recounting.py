@@ -14,9 +14,10 @@ from tests.planted import catches, edited
 from tests.schedule.recounted import LIMITS, Life
 
 
-def lives(routing: str, seed: int, steps: int = 120) -> None:
+def lives(routing: str, seed: int, steps: int = 120, *, fails: bool = False) -> None:
     """A queue's life, in which each figure is compared after each step."""
     life = Life(seed, make(routing))
+    life.more = [life.fail] * 3 if fails else []
     queue = life.queue
     asking, view = queue.line.asking, queue.placing.routing.view
     for happened in life.steps(steps):
@@ -88,3 +89,8 @@ def test_a_queue_counts_right_in_one_long_life() -> None:
 )
 def test_a_queue_counts_right_what_is_bound_to_nobody() -> None:
     lives("least_loaded", 1)
+
+
+@pytest.mark.parametrize("routing", ["lmetric", "least_loaded"])
+def test_a_queue_counts_right_while_calls_fail_and_are_tried_again(routing: str) -> None:
+    lives(routing, 0, 100, fails=True)

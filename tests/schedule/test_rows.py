@@ -362,3 +362,18 @@ def test_tenants_share_by_tokens_and_rows_wait_for_calls_of_their_own_tenant() -
                 sent += [piece.work.run for each in more for piece in each.slices]
     own = [run for run in sent if run != "heavy"]
     assert own[:3] == ["calls"] * 3
+
+
+@catches(
+    "first-late-only",
+    "of slices that are late at once only the first goes elsewhere",
+    edited(RowSlices.late, "self.overdue.late(now) if", "self.overdue.late(now)[:1] if"),
+)
+def test_all_slices_that_are_late_at_once_go_elsewhere_at_once() -> None:
+    bed = Bed(3)
+    bed.queue.rows.overdue = Overdue()
+    silent, other, third = bed.rows(16)
+    bed.tell(ended(third, *range(*spans([third])[0])), 1.0)
+    bed.tell(Timer("llm"), 60.0)
+    stopped = [(one.instance, one.lo) for one in bed.over(AbortRows)]
+    assert stopped == [(0, spans([silent])[0][0]), (1, spans([other])[0][0])]

@@ -143,6 +143,8 @@ class Stepper:
         """Prefixes to be given up when the step under way has ended."""
         self._stretch = 1.0
         """How many times as long as by its profile its step takes."""
+        self._hung = 0
+        """Repeats of its step that are done but told to nobody before it hangs no longer."""
         self._version = 0
 
     def arrive(self, command: Dispatch) -> None:
@@ -273,6 +275,9 @@ class Stepper:
         step = self._step
         if step is None:
             self.sim.rest(self)
+        elif self._hung:
+            self._version += 1
+            self._hangs_on()
         elif step.repeat > 1:
             time, passed, job = self.profile.step, self.sim.now - self._began, self._job
             if job is not None:
@@ -288,15 +293,22 @@ class Stepper:
                     at = max(self._began + seconds, self.sim.now)
                     self.sim.at(at, self._done, self._version, repeats)
 
+    def _hangs_on(self) -> None:
+        """Tell what is done when it hangs no longer: meanwhile no further step is done."""
+        assert self._trouble is not None
+        until = self._trouble.hangs_until
+        if until < inf:
+            self.sim.at(max(until, self.sim.now), self._done, self._version, self._hung)
+
     def _done(self, version: int, repeats: int) -> None:
         if version != self._version or self._step is None or self.dead:
             return
         trouble = self._trouble
         if trouble is not None and self.sim.now < trouble.hangs_until:
-            if trouble.hangs_until < inf:
-                self.sim.at(trouble.hangs_until, self._done, version, repeats)
+            self._hung = repeats
+            self._hangs_on()
             return
-        step, self._step = self._step, None
+        step, self._step, self._hung = self._step, None, 0
         self.sim.rest(self)
         sim, now = self.sim, self.sim.now
         sim.worked(self.engine, now - self._began)

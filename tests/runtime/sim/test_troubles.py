@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from teola.profile import paper
+from teola.profile import EngineProfile, Profile, StepTime, paper
 from teola.runtime.sim import Sim
+from teola.runtime.sim.llm import Stepper
+from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.events import Dispatch, State
 from tests.parity.test_replay import plain
+from tests.planted import catches, edited
 from tests.recording import RecordingCore, fresh, replayed
 from tests.schedule.plans import call, plan
 
@@ -117,3 +120,36 @@ def test_a_slow_one_takes_longer_and_is_quick_again() -> None:
     quick = lasts(1.0)
     assert lasts(4.0) > quick
     assert lasts(4.0) < quick + 1.0, "after a second it is as it was"
+
+
+@catches(
+    "hung-and-done",
+    "an instance that hangs has done in the end what it would have done meanwhile",
+    edited(Stepper._interrupt, "elif self._hung:", "elif False:"),
+)
+@pytest.mark.parametrize("at", [0.3, 0.6])
+def test_a_trouble_that_begins_in_the_middle_takes_what_it_takes_from_then_on(at: float) -> None:
+    for kind in ("slow", "hang"):
+        in_the_middle(kind, at)
+
+
+def in_the_middle(kind: str, at: float) -> None:
+    """A step takes 10 ms, so each end is right to about that. What is slow does a quarter.
+    Meanwhile another call comes."""
+
+    def lasts(until: float) -> float:
+        profile = Profile("p", {"llm": EngineProfile(step=StepTime(base_s=0.01))})
+        made = Sim(profile, outcomes=Planned(answer_tokens=100))
+        if kind == "slow":
+            made.slow("llm", 0, at=at, lasts_s=until - at, factor=4.0)
+        else:
+            made.hang("llm", 0, at=at, lasts_s=until - at)
+        asks(made, 2, every=at + 0.1)
+        return made.run()[0].latency_s
+
+    quick = lasts(at)
+    share = 0.75 if kind == "slow" else 1.0
+    assert quick == pytest.approx(1.0, abs=0.05)
+    assert lasts(at + 0.2) == pytest.approx(quick + 0.2 * share, abs=0.06)
+    if kind == "slow":
+        assert lasts(100.0) == pytest.approx(at + 4 * (quick - at), abs=0.06)
