@@ -102,13 +102,19 @@ def test_words_say_more_than_a_status(
             ErrorFields("m", "t", param="p", status=429),
         ),
         ([{"error": {"message": "m", "code": 400}}], ErrorFields("m", status=400)),
-        ({"error": {"type": "overloaded_error"}}, ErrorFields(type="overloaded_error", status=529)),
+        (
+            {"error": {"message": "m", "type": "overloaded_error"}},
+            ErrorFields("m", "overloaded_error", status=529),
+        ),
         ({"error": {"message": "m", "type": "a sentence."}}, ErrorFields("m")),
         (
-            {"error": {"details": [3, {"retryDelay": "later"}, {"retryDelay": "1.5s"}]}},
-            ErrorFields(after_s=1.5),
+            {"message": "m", "details": [3, {"retryDelay": "later"}, {"retryDelay": "1.5s"}]},
+            ErrorFields("m", after_s=1.5),
         ),
-        ({"error": {"details": [{"violations": ["...PerDay..."]}]}}, ErrorFields(for_today=True)),
+        (
+            {"message": "m", "details": [{"violations": ["PerDay"]}]},
+            ErrorFields("m", for_today=True),
+        ),
         ([], ErrorFields()),
         (None, ErrorFields()),
         (5, ErrorFields()),
