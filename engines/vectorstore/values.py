@@ -16,10 +16,13 @@ ChunkVector = NDArray[np.float32]
 
 
 def check_name(what: str, text: str) -> None:
-    """A name is text that is not empty and has no NUL character."""
-    if not isinstance(text, str) or not text or "\0" in text:
-        shown = repr(text)[:LONGEST_NAME]
-        raise InputError(f"the {what} {shown} is not a name: give text without NUL characters")
+    """A name is text that is not empty and that PostgreSQL can hold."""
+    if not isinstance(text, str) or not text or clean(text) != text:
+        shown = ascii(text)[:LONGEST_NAME]
+        raise InputError(
+            f"the {what} {shown} is not a name: give text without NUL characters and halves of "
+            "surrogate pairs"
+        )
 
 
 def check_key(what: str, text: str) -> None:
@@ -66,7 +69,7 @@ def json_text(metadata: Mapping[str, Any]) -> str:
         raise InputError(
             f"metadata is not plain JSON ({error}): use text, numbers, lists"
         ) from None
-    if "\\u0000" in text or "\\ud8" in text:
+    if "\\u0000" in text or "\\ud" in text:  # a NUL, or perhaps half a surrogate pair
         _check_characters(metadata)
     check_metadata(metadata)
     return text
@@ -74,7 +77,10 @@ def json_text(metadata: Mapping[str, Any]) -> str:
 
 def _check_characters(value: Any) -> None:
     if isinstance(value, str) and clean(value) != value:
-        raise InputError("metadata holds a character that cannot be stored (NUL): remove it")
+        raise InputError(
+            "metadata holds a character that cannot be stored (NUL, or half a surrogate pair): "
+            "remove it"
+        )
     if isinstance(value, Mapping):
         for key, item in value.items():
             _check_characters(key)

@@ -23,7 +23,8 @@ MOST_ROWS: Final = 100_000
 WIDEST: Final = 10_000
 """Characters that a padding, a repetition or a format may ask for."""
 MOST_REPEATED: Final = 10**8
-"""Product of all repetitions of a statement, which may repeat one another's texts."""
+"""Product of all repetitions of a statement and its widest padding, which may repeat one another's
+texts."""
 
 _LEAST: Final = frozenset(("least", "min"))
 _TODAY: Final = frozenset(("now", "current_date", "today", "get_current_timestamp"))

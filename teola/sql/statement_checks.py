@@ -44,7 +44,7 @@ class _Checks:
         self.dialect, self.schema = dialect, schema
         self.tables = {} if schema is None else folded_tables(schema, dialect)
         self.nodes = NODES | dialect.nodes
-        self.repeated = 1
+        self.repeated, self.widest = 1, 1
         self.columns = ColumnNames(tree, dialect, self.tables)
 
     def check(self, node: exp.Expr) -> None:
@@ -90,8 +90,12 @@ class _Checks:
         if name in self.dialect.series:
             check_series(call, name)
         elif name in self.dialect.widths:
-            self.repeated *= check_width(call, name, self.dialect)
-            if self.repeated > MOST_REPEATED and name == "repeat":
+            width = check_width(call, name, self.dialect)
+            if name == "repeat":  # which may repeat one another's texts, and a padded one
+                self.repeated *= width
+            else:
+                self.widest = max(self.widest, width)
+            if self.repeated > 1 and self.repeated * self.widest > MOST_REPEATED:
                 raise ToolError("texts are repeated too often: repeat less")
         elif name in self.dialect.formats:
             check_format(call, name, self.dialect)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from random import Random
 from typing import Any
+
+import pytest
 
 from teola.adapters import foreign_model
 from teola.adapters.foreign_model import ForeignModel, Piece, PromptMessage
@@ -74,3 +77,30 @@ async def test_an_answer_is_cut_at_four_characters_a_token_and_no_sooner() -> No
         source = Pieces(Piece("x" * 6), Piece("y" * (length - 6)), Piece(""))
         text, last = await answer(ForeignModel(source=source), a_call(max_tokens=3))
         assert (len(text), last.finish_reason, source.read) == (written, reason, read)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_an_answer_is_what_stands_before_its_end_however_it_comes(seed: int) -> None:
+    """The first stop or the longest answer, whichever is sooner."""
+    chance = Random(seed)
+    whole = "".join(chance.choices("ab ", k=chance.randint(0, 30)))
+    stop = tuple(chance.sample(["ba", "b b", "aaa"], chance.randint(0, 2)))
+    most = chance.randint(1, 8)
+    at, pieces = 0, list[Piece]()
+    while at < len(whole):
+        size = chance.randint(0, 4)
+        pieces.append(Piece(whole[at : at + size]))
+        at += size
+    firsts = [at for one in stop if (at := whole.find(one)) >= 0]
+    said = whole[: min(firsts, default=len(whole))]
+    last = Piece("", None, chance.choice([None, "stop", "LENGTH", "end_turn"]))
+    text, end = await answer(
+        ForeignModel(source=Pieces(*pieces, last)), a_call(max_tokens=most, stop=stop)
+    )
+    assert text == said[: 4 * most]
+    cut = len(said) > 4 * most
+    if cut or firsts:
+        assert end.finish_reason == ("length" if cut else "stop")
+    else:
+        assert end.finish_reason == ("length" if last.finish_reason == "LENGTH" else "stop")
+    assert end.usage.completion_tokens == len(text) // 4 + 1

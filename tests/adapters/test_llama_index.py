@@ -297,9 +297,10 @@ def test_an_app_is_a_model(echo: App) -> None:
     assert llm.metadata.model_name == "echo"
     assert llm.complete("a b").text == "a b"
     assert [one.delta for one in llm.stream_complete("a b")] == ["a", " b"]
-    assert [one.text for one in llm.stream_complete("a b")][-1] == "a b"
+    assert [one.text for one in llm.stream_complete("a b c")] == ["a", "a b", "a b c"]
     assert llm.chat(asked("a b")).message.content == "a b"
-    assert [one.delta for one in llm.stream_chat(asked("a b"))] == ["a", " b"]
+    said = [(one.message.content, one.delta) for one in llm.stream_chat(asked("a b c"))]
+    assert said == [("a", "a"), ("a b", " b"), ("a b c", " c")]
     assert llm.chat(asked("a", "b")).message.content == "user: a user: b assistant:"
 
 
@@ -307,10 +308,11 @@ async def test_an_app_is_a_model_for_async_code(echo: App) -> None:
     llm = to_llama_index(echo)
     both = await asyncio.gather(llm.acomplete("a b"), llm.acomplete("c"))
     assert [one.text for one in both] == ["a b", "c"]
-    deltas = [one.delta async for one in await llm.astream_complete("a b")]
-    assert deltas == ["a", " b"]
+    said = [(one.text, one.delta) async for one in await llm.astream_complete("a b c")]
+    assert said == [("a", "a"), ("a b", " b"), ("a b c", " c")]
     assert (await llm.achat(asked("a b"))).message.content == "a b"
-    assert [one.delta async for one in await llm.astream_chat(asked("a b"))] == ["a", " b"]
+    chat = await llm.astream_chat(asked("a b c"))
+    assert [(one.message.content, one.delta) async for one in chat] == said
 
 
 async def test_an_app_in_a_query_engine(echo: App) -> None:

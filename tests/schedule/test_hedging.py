@@ -83,6 +83,22 @@ def test_the_first_token_wins_and_the_other_try_is_ended() -> None:
 
 
 @catches(
+    "hedged-since-the-first",
+    "a second try that was sooner counts as sent when the first one was",
+    edited(EngineQueue._take_place, "0, backup.sent", "0, work.sent"),
+)
+def test_what_a_second_try_takes_is_counted_from_its_own_beginning() -> None:
+    world = two(0.05)
+    world.queue.prefer([0, 0], 1.0)
+    world.comes(2, when=50.0)
+    world.run(until=60.0)
+    preference = world.queue.line.asking.preference
+    assert preference is not None
+    assert world.aborted[0][1] == 1
+    assert preference._call_s[0] == pytest.approx(0.2)
+
+
+@catches(
     "hedges-without-end",
     "there is no bound to how many calls are made twice",
     edited(Hedging.affords, "self.made <", "True or"),

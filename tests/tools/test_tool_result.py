@@ -155,3 +155,52 @@ def test_json_stays_json(value: Any) -> None:
     text = json.dumps(clean, ensure_ascii=False)
     assert (found.value, found.cut) == (clean, False)
     assert (found.characters, found.bytes) == (len(text), len(text.encode()))
+
+
+@given(st.data())
+def test_a_value_is_cut_where_it_is_too_long_and_nowhere_else(data: st.DataObject) -> None:
+    """Also where it fits exactly. What is left stands at the beginning of the whole."""
+    value = data.draw(VALUES)
+    size = len(json.dumps(value, ensure_ascii=False).encode())
+    whole = bounded(value, size)
+    assert (whole.value, whole.cut, whole.bytes) == (value, False, size)
+    most = data.draw(st.integers(0, max(0, size - 1)))
+    part = bounded(value, most)
+    assert part.cut
+    if part.value is not None:
+        text = json.dumps(part.value, ensure_ascii=False)
+        assert (part.characters, part.bytes) == (len(text), len(text.encode()))
+        assert part.bytes <= max(most, 2)
+        assert begins(part.value, value)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=20)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=20)
+    ),
+    max_leaves=25,
+)
+
+
+def begins(part: Any, whole: Any) -> bool:
+    """Whether the items of a value are the first of another, the last of them perhaps cut."""
+    if isinstance(part, str) and isinstance(whole, str):
+        return whole.startswith(part)
+    if isinstance(part, list) and isinstance(whole, list):
+        return len(part) <= len(whole) and all(map(begins, part, whole))
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return [*part] == [*whole][: len(part)] and all(begins(part[k], whole[k]) for k in part)
+    return bool(part == whole)
+
+
+def test_a_text_that_ends_what_is_kept_is_kept_as_far_as_there_is_room() -> None:
+    for text in ("a" * 100, "æ" * 100, '"' * 100, "a\U0001f600" * 50):
+        for most in range(2, 40):
+            part = bounded(text, most)
+            assert most - 7 <= part.bytes <= most or not part.value
+            assert part.whole == len(text)

@@ -778,7 +778,10 @@ class Live(Driver[LiveQuery]):
 
     def _recall_step(self, query: LiveQuery, i: int, steps: Steps, now: float) -> None:
         p = query.plan.primitives[i]
-        result = steps.result(steps.key(query.run, i))
+        key = steps.key(query.run, i)
+        result = steps.result(key)
+        if result is None and p.batchable and (outputs := steps.joined(key, query.store.items(i))):
+            result = {"gives": outputs}
         if result is None:
             self._ask_what_became(query, i, steps, now)
         elif "answer" in result and p.op is Op.WAIT:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from teola.engine import Usage
 from teola.errors import BudgetSpent, InputError
-from teola.policies.ledger import Ledger, Reservation
+from teola.policies.ledger import GUARD, Ledger, Reservation
 from teola.price import FREE, Price
 
 MARGIN, EXTRA_TOKENS = 1.5, 8
@@ -58,18 +58,22 @@ class RowBudget:
         self.held[i] = made
 
     def wait(self, row_tokens: int, again: Callable[[], object]) -> BudgetSpent | None:
-        """Call `again` when something was given back where there is too little; why there is no
-        use in waiting."""
+        """Call `again` when something was given back where there is too little, from any thread;
+        why there is no use in waiting."""
         tokens_a_row, price = MARGIN * row_tokens + EXTRA_TOKENS, self.price or FREE
-        account = self.ledger.blocking(tokens_a_row, price)
-        if not account.open:
-            return self.ledger.spent(tokens_a_row, price)
 
         def tried() -> bool:
             again()
             return True
 
-        account.waiting.append(tried)
+        with GUARD:  # other runtimes may share the accounts: what came back meanwhile is not missed
+            account = self.ledger.blocking(tokens_a_row, price)
+            if self.ledger.answer(tokens_a_row, price) >= self.answer_tokens:
+                again()
+            elif account.open:
+                account.waiting.append(tried)
+            else:
+                return self.ledger.spent(tokens_a_row, price)
         return None
 
     def used(self, i: int, usage: Usage) -> None:

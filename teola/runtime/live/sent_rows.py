@@ -10,6 +10,7 @@ slice is still known there, so that each row is answered once.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from math import ceil
@@ -279,11 +280,16 @@ class SentRows:
         if reserved is not None:
             return reserved
         asked.wanted += 1
-        why = why or budget.wait(tokens, partial(live.loop.call_soon, self.look, asked))
+        why = why or budget.wait(tokens, partial(self._look_soon, asked))
         if why is not None:
             live.tell(asked.id, SourceEnded(why), live.loop.time())
             live.wake()
         return None
+
+    def _look_soon(self, asked: LiveRows) -> None:
+        """`look`, from any thread: accounts may be shared with queries of other runtimes."""
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._live.loop.call_soon_threadsafe(self.look, asked)
 
     def _measure(self, asked: LiveRows, rows: list[Row], made: Reservation | None) -> None:
         """Tell the run that these rows came; with the keys of the first prompt, if the engine's

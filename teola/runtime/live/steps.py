@@ -12,7 +12,7 @@ one that was done under one plan is found under another.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Final, Protocol
 
@@ -116,6 +116,27 @@ class Steps:
         result = json.loads(text)
         return result if "answer" in result else unpacked(result)
 
+    def joined(self, key: str, items: int) -> dict[str, Any] | None:
+        """The outputs of a step of so many items that was kept in pieces; None where they are not
+        all there."""
+        outputs, at = dict[str, list[Any]](), 0
+        for lo, hi, piece_key in sorted(self._pieces(key)):
+            result = self.result(piece_key)
+            if lo != at or result is None or not _is_piece(result.get("gives"), hi - lo):
+                return None
+            for port, piece in result["gives"].items():
+                outputs.setdefault(port, []).extend(piece)
+            at = hi
+        return outputs if at == items and outputs else None
+
+    def _pieces(self, key: str) -> Iterator[tuple[int, int, str]]:
+        """First item, end and key of each piece that was begun."""
+        before = key + SLICE
+        for other in self.found:
+            if other.startswith(before):
+                lo, _, hi = other.removeprefix(before).partition(":")
+                yield int(lo), int(hi), other
+
     def asked(self, key: str, about: Any) -> Any:
         """What a question is about: as the journal has it, or else `about`."""
         text = self.found.get(key + ASKED)
@@ -147,6 +168,13 @@ def key_of(root: str, run: GraphRun, i: int) -> str:
     p = plan.primitives[plan.members[i][0] if plan.members[i] else i]
     key = f"{run.id}/{p.origin or p.id}".removeprefix(f"{root}/")
     return key if len(key) <= LONGEST_KEY else blake2b(key.encode(), digest_size=32).hexdigest()
+
+
+def _is_piece(outputs: Any, items: int) -> bool:
+    """Whether these are outputs for so many items."""
+    return isinstance(outputs, dict) and all(
+        isinstance(piece, list) and len(piece) == items for piece in outputs.values()
+    )
 
 
 def kept(p: Primitive) -> bool:

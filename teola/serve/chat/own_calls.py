@@ -130,6 +130,8 @@ class OwnCalls:
         if size > most:
             return
         now = asyncio.get_running_loop().time()
+        if turn in self._kept.get(tenant, ()):
+            self._drop(tenant, turn)
         kept = self._kept.setdefault(tenant, OrderedDict())
         kept[turn] = _Turn(exchange, size, now + self.limits.kept_s)
         self.bytes[tenant] = self.bytes.get(tenant, 0) + size

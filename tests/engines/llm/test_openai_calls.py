@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -126,6 +127,34 @@ def test_each_call_is_one_however_servers_number_them(events: list[Any]) -> None
     written = "".join(fed(*(("", calls) for calls in events)))
     calls = [{"tool": "f", "args": {"x": 1}}, {"tool": "f", "args": {"x": 2}}]
     assert json.loads(written) == {"calls": calls}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_calls_in_any_pieces_are_those_that_were_made(seed: int) -> None:
+    """However a server names them: each is read when its last argument has come."""
+    chance = Random(seed)
+    form = chance.choice(["index", "id", "both", "neither"])
+    values = [{}, {"a": 1}, {"a": '}"\\\\{['}, {"b": [{"c": "\\\\"}], "d": None}, {"e": "é"}]
+    calls = [(chance.choice("fgh"), chance.choice(values)) for _ in range(chance.randint(1, 4))]
+    text, written, said = CallsText("fake", typed=False), "", ""
+    for k, (tool, args) in enumerate(calls):
+        rest, first = json.dumps(args, ensure_ascii=chance.random() < 0.5), True
+        while rest or first:
+            size = chance.choice([0, 1, 2, 5, 100])
+            piece, rest = rest[:size], rest[size:]
+            place = {"index": k} if form in ("index", "both") else {}
+            id = f"id{k}" if form == "id" or (form == "both" and first) else ""
+            name = tool if first or (chance.random() < 0.2 and form == "id") else None
+            thought = chance.choice(["", "", "so "])
+            said += thought
+            more = a_piece(piece, name, id=id) | place
+            written += text.feed(thought, pieces_of({"tool_calls": [more]}))
+            first = False
+        made = [{"tool": tool, "args": args} for tool, args in calls[: k + 1]]
+        assert json.loads(written + "]}") == {"calls": made}, "each is there with its last piece"
+    found = json.loads(written + text.end())
+    assert found.pop("thought", "") == said.strip()
+    assert found == {"calls": made}
 
 
 @pytest.mark.parametrize("other", ["g", "f"])

@@ -20,7 +20,7 @@ from teola.graph.prompt import Role
 from teola.query.result import Result
 from teola.runtime.live.call import Hearer, LiveCall
 from teola.runtime.live.equal_work import EqualWork, _prompt_pieces
-from teola.runtime.live.kept_answers import KeptAnswer, KeptAnswers
+from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
 from teola.schedule.engine_queue import EngineQueue
@@ -455,19 +455,6 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
                 chained, other = runtime.start(run()).result()
             assert chained.state == "ok"
             assert chained["out"] == other["out"]
-
-
-def test_answers_are_kept_within_bounds() -> None:
-    answers = KeptAnswers(most=3, most_bytes=2_000)
-    for k in range(5):
-        answers.keep(b"%d" % k, KeptAnswer("x", ""), until=10.0)
-    assert [answers.find(b"%d" % k, 0.0) is not None for k in range(5)] == [False] * 2 + [True] * 3
-    assert answers.find(b"4", 10.0) is None
-    answers.keep(b"long", KeptAnswer("x" * 1_500, ""))
-    assert len(answers) == 2
-    assert answers.held_bytes <= 2_000
-    answers.keep(b"longer", KeptAnswer("x" * 2_500, ""))
-    assert answers.find(b"longer", 0.0) is None
 
 
 def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:

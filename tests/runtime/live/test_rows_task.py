@@ -296,6 +296,33 @@ def test_rows_keep_to_a_budget_and_use_all_of_it() -> None:
     keeps_to_it(EngineConfig(Model))
 
 
+@catches(
+    "rows-asleep",
+    "rows that wait for money hear nothing of what another thread gives back",
+    edited(SentRows._look_soon, "call_soon_threadsafe", "call_soon"),
+)
+@catches(
+    "a-window-forgotten",
+    "a window for which there was no money is not asked for again",
+    edited(SentRows._afford, "asked.wanted += 1", "pass"),
+)
+def test_rows_wait_for_what_another_runtimes_query_gives_back() -> None:
+    account, heard = BudgetAccount(most_tokens=2_000), Heard()
+    ledger = Ledger(account)
+    for taken in (1_000, 2_000):
+        held = ledger.reserve(taken - account.tokens - 16, 16)
+        assert held is not None
+        with Runtime({"llm": EngineConfig(Model)}, learn=False) as runtime:
+            handle = runtime.ask_rows(RowsCall("why"), numbered(3), heard, budget=ledger)
+            if taken == 2_000:
+                while not account.waiting:
+                    time.sleep(0.001)
+            held.give_back()
+            assert handle.result(S).state == "ok"
+        assert (account.held_tokens, account.open, len(account.waiting)) == (0, 0, 0)
+    assert len(heard) == 6
+
+
 class Breaks(Model):
     """Breaks off the first try of each row after its first piece."""
 

@@ -153,25 +153,66 @@ def test_a_function_that_may_change_the_world_is_announced(app: App) -> None:
     edited(results_kept, "if hi - lo < work.total:", "if False:"),
 )
 def test_a_call_in_pieces_is_kept_piece_by_piece(runtime: Runtime) -> None:
-    """A batch of functions has 64 items. Where there are pieces, nobody knows whether all that
-    were begun are there."""
-    gives = {"inputs": {"topics": "texts"}, "outputs": {"out": "long"}}
-    app = App("long", lengthen, runtime=runtime, **gives)
+    """A batch of functions has 64 items."""
     for count, pieces in ((64, [""]), (65, ["#0:64", "#64:65"])):
-        log, topics = Log(), [f"t{k}" for k in range(count)]
+        log = Log()
         for ran in (len(pieces), 0):
-            RAN.clear()
-            job = Job(app, QuerySpec({"topics": topics}), id="q")
-            job.steps = Steps("q", log.found, log, "fail")
-            result = runtime.start(job.run()).result(30)
+            result = in_pieces(runtime, log, count)
             assert len(RAN) == ran
-            if ran or len(pieces) == 1:
-                assert result.outputs["out"] == [topic * 2 for topic in topics]
-            else:
-                assert "may have happened, so it is not done again" in str(result.error)
+            assert result.outputs["out"] == [f"t{k}" * 2 for k in range(count)]
         keys = [f"lengthen.call{piece}" for piece in pieces]
         assert sorted(key for key, value in log.told if value is None) == keys
         assert sorted(key for key, value in log.told if value is not None) == keys
+
+
+@pytest.mark.parametrize("lost", range(3))
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_call_of_which_one_piece_is_missing_is_not_done_again(
+    runtime: Runtime, lost: int, begun: bool
+) -> None:
+    """Of the other pieces people would have to be told: nobody says which of them have happened."""
+    log = Log()
+    in_pieces(runtime, log, 130)
+    key = f"lengthen.call#{('0:64', '64:128', '128:130')[lost]}"
+    log.told = [one for one in log.told if one[0] != key] + [(key, None)] * begun
+    failed = in_pieces(runtime, log, 130)
+    assert RAN == []
+    assert "may have happened, so it is not done again" in str(failed.error)
+
+
+def in_pieces(runtime: Runtime, log: Log, count: int) -> Result:
+    RAN.clear()
+    gives = {"inputs": {"topics": "texts"}, "outputs": {"out": "long"}}
+    app = App("long", lengthen, runtime=runtime, **gives)
+    job = Job(app, QuerySpec({"topics": [f"t{k}" for k in range(count)]}), id="q")
+    job.steps = Steps("q", log.found, log, "fail")
+    return runtime.start(job.run()).result(30)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "joined"),
+    [
+        ({"0:2": [1, 2], "2:3": [3]}, [1, 2, 3]),
+        ({"2:3": [3], "0:2": [1, 2]}, [1, 2, 3]),
+        ({"0:2": [1, 2]}, None),
+        ({"1:3": [2, 3]}, None),
+        ({"0:1": [1], "2:3": [3]}, None),
+        ({"0:2": [1, 2], "1:3": [2, 3]}, None),
+        ({"0:2": [1], "2:3": [3]}, None),
+        ({"0:2": [1, 2], "2:4": [3, 4]}, None),
+        ({"0:2": "ab", "2:3": [3]}, None),
+        ({}, None),
+    ],
+)
+def test_pieces_are_joined_where_they_are_all_there(
+    pieces: dict[str, Any], joined: list[int] | None
+) -> None:
+    gave = {f"f.call#{at}": json.dumps({"gives": {"x": part}}) for at, part in pieces.items()}
+    beside = {"f.call": None, "f.calling#0:3": gave.get("f.call#0:2")}
+    outputs = Steps("q", {**gave, **beside}).joined("f.call", 3)
+    assert outputs == (None if joined is None else {"x": joined})
+    failed = Steps("q", {**gave, "f.call#2:3": '{"error": "out of paper"}'})
+    assert failed.joined("f.call", 3) is None
 
 
 def test_what_has_failed_fails_again(runtime: Runtime) -> None:

@@ -188,7 +188,11 @@ def test_the_command_seals_a_journal(
     assert command(key)[:2] == (0, "sealed 0 values of 0 queries\n")
     rows(dsn, "UPDATE teola_journal.steps SET value = %s WHERE query = %s", PLANTED, old.waiting)
     assert command(key)[:2] == (0, "sealed 0 values of 0 queries\n")
+    digests = "SELECT digest FROM teola_journal.queries ORDER BY id"
+    before = rows(dsn, digests)
+    assert any(digest for (digest,) in before)
     assert command(key, "--again")[:2] == (0, "sealed 1 values of 1 queries\n")
+    assert rows(dsn, digests) == before, "a digest that is sealed is left as it is"
 
 
 # --- what cannot be opened ------------------------------------------------------------------

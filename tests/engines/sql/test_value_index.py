@@ -1,0 +1,62 @@
+"""Texts that look like a text, against all texts compared one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from teola_engines.sql.value_index import LEAST, LONGEST_TEXT, FoundValue, ValueIndex
+
+SYLLABLES = ("ka", "lin", "Mo", "ra", "ster", "væ", "o", "Ti")
+
+
+def grams(text: str) -> set[str]:
+    return {text[at : at + 3] for at in range(max(0, len(text) - 2))}
+
+
+def likeness(asked: str, value: str) -> float:
+    """The share of trigrams that two texts have in common; 1 for equal ones."""
+    one, other = asked.casefold(), value.casefold()
+    if one == other:
+        return 1.0
+    if not grams(one) or not grams(other):
+        return 0.5 if other.startswith(one) else 0.0
+    return len(grams(one) & grams(other)) / len(grams(one) | grams(other))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_most_alike_come_first_and_of_equals_the_shortest(seed: int, tmp_path: Path) -> None:
+    chance = Random(seed)
+
+    def name(most: int) -> str:
+        return "".join(chance.choices(SYLLABLES, k=chance.randint(1, most)))
+
+    columns = [(f"t{n % 2}", f"c{n}", sorted({name(4) for _ in range(15)})) for n in range(3)]
+    index = ValueIndex(tmp_path / "v.db")
+    assert index.build(columns) == sum(len(values) for _, _, values in columns)
+    for asked in (*SYLLABLES, *(name(5) for _ in range(25))):
+        alike = [
+            FoundValue(table, column, value, score)
+            for table, column, values in columns
+            for value in values
+            if (score := likeness(asked, value)) >= LEAST
+        ]
+        alike.sort(key=lambda one: (-one.score, len(one.value), one))
+        found = index.find(asked, 100)
+        assert [one for one in alike if one in found] == found, asked
+        assert found == alike or len(asked) > 7, "of a short text every trigram is looked for"
+        for limit in (1, 2):
+            assert index.find(asked, limit) == found[:limit]
+
+
+def test_long_texts_are_alike_by_their_beginnings(tmp_path: Path) -> None:
+    index = ValueIndex(tmp_path / "v.db")
+    whole = "".join(chr(97 + n % 26) + chr(97 + n // 26) for n in range(LONGEST_TEXT))
+    assert index.build([("t", "c", [whole, "  ", "short"])]) == 2
+    (found,) = index.find(f"  {whole}\n and more", 1)
+    assert (found.value, found.score) == (whole[:LONGEST_TEXT], 1.0)
+    assert index.build([]) == 0
+    assert index.find(whole, 1) == []
+    assert [one.name for one in tmp_path.iterdir()] == ["v.db"]
