@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from anyio import CancelScope, current_time, fail_after, move_on_after
 
 from teola.engine import AccountLimits, Delta, LeftOfMinute, QueryContext, Usage
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, InputError
-from teola.loopback import without_proxy
+from teola.loopback import is_loopback
 
 from . import probe, wire
 from .budget_headers import left_of_minute
 from .calls import CallsText
 
 if TYPE_CHECKING:
+    import httpx
     from openai import AsyncOpenAI
 
 DRAIN_LIMIT_S: Final = 0.2
@@ -77,17 +80,21 @@ class Connection:
         self._client = await asyncio.to_thread(self._new_client)
 
     def _new_client(self) -> AsyncOpenAI:
-        """Imports the SDK, which takes a second, with what it would import at the first call."""
+        """Imports the SDK, which takes a second."""
         import httpx
-        import openai.resources.chat.completions
-        import openai.resources.completions
+        import openai
 
+        from .spare_connections import SpareConnections
+
+        # Without a transport, httpx asks the environment's proxy.
+        near = is_loopback(urlsplit(self.url).hostname or "")
+        transport = SpareConnections() if near or not getproxies() else None
         return openai.AsyncOpenAI(
             base_url=self.url,
             api_key=self._api_key or "none",
             max_retries=0,
             timeout=httpx.Timeout(None, connect=self._connect_timeout_s),
-            http_client=openai.DefaultAsyncHttpxClient(mounts=without_proxy(self.url)),
+            http_client=openai.DefaultAsyncHttpxClient(transport=transport),
         )
 
     async def close(self) -> None:
@@ -100,13 +107,10 @@ class Connection:
 
     async def send(self, context: QueryContext, body: Mapping[str, Any]) -> None:
         """Send a request and drop its answer. Raises EngineError, EngineUnavailable."""
-        self._check_deadline(context)
-        endpoint = self._endpoint(body)
-        answer = await self._within(context, lambda: endpoint.with_raw_response.create(**body))
-        self._heard(answer.headers)
+        await self.post(context, _path(body), _whole(body))
 
     async def post(self, context: QueryContext, path: str, body: Mapping[str, Any]) -> bytes:
-        """The answer to a request that no method of the SDK is for, as it came.
+        """The answer to a request, as it came.
 
         Raises EngineError, EngineUnavailable.
         """
@@ -163,29 +167,39 @@ class Connection:
         self, context: QueryContext, body: Mapping[str, Any], stack: AsyncExitStack
     ) -> AsyncGenerator[str, None]:
         """The events of the answer, which `stack` will close."""
+        import httpx
+        import openai
+
         self._check_deadline(context)
         options: dict[str, Any] = {"stream": True}
         if "stream_options" not in self.omit:
             options["stream_options"] = {"include_usage": True}
-        endpoint = self._endpoint(body)
+        fields, client = _whole(body) | options, self.client
 
-        async def open_response() -> AsyncIterator[bytes]:
-            stream = endpoint.with_streaming_response.create(**body, **options)
-            response = await stack.enter_async_context(stream)
-            self._heard(response.headers)
-            kinds.append(response.headers.get("content-type", ""))
-            return cast("AsyncIterator[bytes]", response.iter_bytes())
+        async def open_response() -> httpx.Response:
+            # Not by the SDK's `create`, which compares each field of each message with its types: a
+            # third of all that a call takes of the processor.
+            response: Any = await client.post(
+                _path(body),
+                body=fields,
+                cast_to=httpx.Response,
+                stream=True,
+                stream_cls=openai.AsyncStream[Any],
+            )
+            stack.push_async_callback(response.aclose)
+            return cast("httpx.Response", response)
 
-        kinds: list[str] = []
-        chunks = await self._within(context, open_response)
-        if "text/html" in kinds[0]:
+        response = await self._within(context, open_response)
+        self._heard(response.headers)
+        kind = response.headers.get("content-type", "")
+        if "text/html" in kind:
             raise EngineError(
                 f"{self.server} sent a web page in place of an answer: check its url, and what "
                 "stands before it",
                 retryable=True,
             )
-        read = wire.whole if "application/json" in kinds[0] else wire.events
-        return await stack.enter_async_context(aclosing(read(chunks)))
+        read = wire.whole if "application/json" in kind else wire.events
+        return await stack.enter_async_context(aclosing(read(response.aiter_bytes())))
 
     async def _next(
         self, context: QueryContext, events: AsyncGenerator[str, None], *, begun: bool
@@ -228,10 +242,6 @@ class Connection:
                 )
         account = hashlib.sha256(f"{self.url}\n{self._api_key or ''}".encode()).hexdigest()[:16]
         return AccountLimits(account, requests_per_minute, tokens_per_minute)
-
-    def _endpoint(self, body: Mapping[str, Any]) -> Any:
-        """The SDK's resource; untyped, because request bodies are made for any server."""
-        return self.client.chat.completions if "messages" in body else self.client.completions
 
     async def get(self, path: str, limit_s: float) -> str:
         """The page at `path`, beside the API. Raises EngineError, EngineUnavailable."""
@@ -276,6 +286,16 @@ class Connection:
         """Turns what the SDK and the connection raise into EngineErrors."""
         secret = self._api_key or ""
         return wire.as_engine_errors(self.server, str(self.model), self._heard, secret)
+
+
+def _path(body: Mapping[str, Any]) -> str:
+    return "/chat/completions" if "messages" in body else "/completions"
+
+
+def _whole(body: Mapping[str, Any]) -> dict[str, Any]:
+    """All fields of a request."""
+    fields = dict(body)
+    return fields | fields.pop("extra_body", {})
 
 
 def _lost(error: EngineError) -> EngineUnavailable:

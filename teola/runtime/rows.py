@@ -113,6 +113,11 @@ class RowsHandle:
         except CancelledError:
             raise QueryCancelled("the runtime was closed before all rows had ended") from None
 
+    def when_over(self, then: Callable[[], object]) -> None:
+        """Call `then` when `result` waits no more: at once, or in a thread that is the runtime's,
+        where it must not block."""
+        self._done.add_done_callback(lambda _: then())
+
     def cancel(self) -> None:
         """End it: nothing more is asked, and what is under way is stopped. `result` tells then."""
         self._cancel()

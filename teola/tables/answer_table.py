@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from teola.errors import EngineUnavailable
+from teola.tables.arrow_columns import int_column, text_column
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
@@ -153,15 +154,15 @@ class AnswerTable:
         """Write answers into DuckDB, by a connection of the thread. at: when they came, in UTC."""
         import pyarrow as pa
 
-        columns = list(zip(*answers, strict=True))
+        keys, values, errors, prompt, cached, completion = zip(*answers, strict=True)
         batch = pa.table(
             {
-                "key": pa.array(columns[0], pa.string()),
-                "value": pa.array(columns[1], pa.string()),
-                "error": pa.array(columns[2], pa.string()),
-                "prompt_tokens": pa.array(columns[3], pa.int32()),
-                "cached_tokens": pa.array(columns[4], pa.int32()),
-                "completion_tokens": pa.array(columns[5], pa.int32()),
+                "key": text_column(keys),
+                "value": text_column(values),
+                "error": text_column(errors),
+                "prompt_tokens": int_column(prompt),
+                "cached_tokens": int_column(cached),
+                "completion_tokens": int_column(completion),
             }
         )
         con.register("teola_batch", batch)

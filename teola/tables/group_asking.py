@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from teola.tables.arrow_columns import int_column, text_column
 from teola.tables.group_calls import EMPTY, TEXT
 from teola.tables.llm_call import TEXT as VARCHAR
 from teola.tables.llm_call import LlmCall
@@ -170,9 +171,9 @@ class GroupAsking:
             groups, texts = zip(*batch, strict=True)
             rows = pa.table(
                 {
-                    "row": pa.array(range(at, at + len(batch)), pa.int64()),
-                    "group": pa.array(groups, pa.int64()),
-                    "text": pa.array(texts, pa.string()),
+                    "row": int_column(range(at, at + len(batch))),
+                    "group": int_column(groups),
+                    "text": text_column(texts),
                 }
             )
             con.register("teola_batch", rows)

@@ -33,6 +33,8 @@ BATCH: Final = 8192
 """Answers that are written together."""
 WRITTEN_S: Final = 0.5
 """How often answers are written at least: none waits a second."""
+LOOK_S: Final = 0.1
+"""How often one looks whether a run has to end."""
 READ: Final = 2048
 """Rows that are read, and claimed, at a time."""
 AWAITED_S: Final = 0.2
@@ -191,13 +193,17 @@ class QuestionRun:
     def _hear(self, some: Sequence[RowAnswer]) -> None:
         with self._lock:
             self.came += some
-        self._woken.set()
+        if len(self.came) >= BATCH:
+            self._woken.set()
 
     def _follow(self, handle: RowsHandle) -> Stopped | None:
         """Write answers as they come until the run has ended. Why it has to end before, if so."""
         written = time.monotonic()
+        handle.when_over(self._woken.set)
         while True:
-            self._woken.wait(0.05 if self.came else 0.2)
+            # Not at each answer: rows that end one by one would have this thread take turns with
+            # the one that asks them.
+            self._woken.wait(LOOK_S)
             self._woken.clear()
             last = ended(handle)
             now = time.monotonic()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
+from teola.tables.arrow_columns import text_column
 from teola.tables.llm_call import LEAST_PART, LlmCall
 from teola.tables.prompt_text import one_line
 
@@ -76,7 +77,7 @@ def cut_values(
                 if shorter != values:
                     rows.append([key, *shorter])
             if rows:
-                arrays = [pa.array(one, pa.string()) for one in zip(*rows, strict=True)]
+                arrays = [text_column(values) for values in zip(*rows, strict=True)]
                 con.register("teola_batch", pa.Table.from_arrays(arrays, columns))
                 con.execute("INSERT INTO teola_cut SELECT * FROM teola_batch")
                 con.unregister("teola_batch")

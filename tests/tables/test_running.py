@@ -17,9 +17,12 @@ import pytest
 from teola import tables
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
 from teola.price import Price, shown_cost
+from teola.tables import question_run
 from teola.tables.answer_table import AnswerTable
+from teola.tables.question_run import QuestionRun
 from teola.tables.run_limits import RunLimits, Spent
 from teola.testing import ScriptedModel
+from tests.planted import catches, edited
 from tests.tables.oracle import FunctionAsker
 
 SQL = "SELECT a, LLM('q', a) AS k, LLM_ERROR('q', a) AS e FROM t"
@@ -48,6 +51,19 @@ def test_a_failed_row_is_a_row_with_an_error() -> None:
     assert (done.report["failed"], done.row_count) == (2, 20)
     (error,) = done.report["errors"]
     assert (error["error"], error["rows"], error["example"]) == ("it fails always", 2, "a: 13")
+
+
+@catches(
+    "end-slept-through",
+    "a run of rows that is over is noticed by looking",
+    edited(QuestionRun._follow, "handle.when_over(self._woken.set)", "pass"),
+)
+def test_it_ends_with_its_last_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(question_run, "LOOK_S", 5.0)
+    _, made = query()
+    began = time.monotonic()
+    assert made.run().row_count == 20
+    assert time.monotonic() < began + 5.0
 
 
 def test_errors_end_it_where_they_are_to() -> None:

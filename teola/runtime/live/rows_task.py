@@ -13,6 +13,7 @@ from teola.errors import TeolaError
 from teola.policies.asker import Asker
 from teola.policies.ledger import Ledger
 from teola.price import Price
+from teola.runtime.collector import seldom_collecting
 from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.live.sent_rows import LiveRows
@@ -78,7 +79,8 @@ class RowsTask:
         if self._cancelled:
             return _unasked(State.CANCELLED, loop.time() - began, None)
         asked = self._asked(deadline)
-        end: RowsEnd = await home.live.ask_rows(asked)
+        with seldom_collecting():
+            end: RowsEnd = await home.live.ask_rows(asked)
         if self._error is not None:
             raise self._error
         return end

@@ -28,11 +28,11 @@ from teola.policies.asker import Asker
 from teola.policies.work import Size
 from teola.profile import EngineProfile, Profile
 from teola.runtime.asked_rows import AskedRows
+from teola.runtime.collector import seldom_collecting
 from teola.runtime.driver import Driver
 from teola.runtime.in_flight import Place, Query, part_run, part_trace
 from teola.runtime.observe.trace import Trace
 from teola.runtime.queue_setup import queue_of
-from teola.runtime.sim.collector import seldom_collecting
 from teola.runtime.sim.content import Prefix, said, salt_of
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Assumed, Outcomes, Planned

@@ -18,6 +18,7 @@ from teola.errors import (
 )
 from teola.graph.prompt import Role
 from teola_engines.llm import OpenAIServer
+from teola_engines.openai import spare_connections
 from teola_engines.openai.connection import DRAIN_LIMIT_S, Connection
 from teola_engines.openai.wire import BadRequest, TooLong
 from tests.engines.llm.openai_calls import PROMPT, SECRET, a_call, answer, started
@@ -282,14 +283,32 @@ async def test_an_answer_that_ends_leaves_no_old_connection_open(monkeypatch):
     with FakeOpenAI() as server:
         async with six_connections(server) as (connection, open_ones):
             monkeypatch.setattr(AnyIOStream, "aclose", close_slowly)
-            context = a_call().context
-            body = {"model": server.model, "prompt": "The", "max_tokens": 2}
-            async for _ in connection.stream(context, body, lambda n: Usage(1, n)):
-                for one in open_ones:
-                    one._connection._expire_at = 0.0
+            monkeypatch.setattr(spare_connections, "SPARE_S", 0.0)
+            await ask(connection, server)
+            assert sum(one.is_closed() for one in open_ones) == 5
             monkeypatch.undo()
             await connection.close()
             await until_none_is_open(server)
+
+
+async def test_calls_share_no_connection_and_each_is_used_again():
+    with FakeOpenAI() as server:
+        async with six_connections(server) as (connection, open_ones):
+            await asyncio.gather(*(ask(connection, server) for _ in range(4)))
+            await ask(connection, server)
+            assert connections_of(connection) == open_ones
+            # A call at once looks at no connection but its own, however many there are.
+            pools = connection.client._client._transport._pools
+            assert [len(pool._pool.connections) for pool in pools] == [1] * 6
+            assert sorted(one._connection._request_count for one in open_ones) == [1, 1, 2, 2, 2, 3]
+            await connection.close()
+            await until_none_is_open(server)
+
+
+async def ask(connection, server):
+    body = {"model": server.model, "prompt": "The", "max_tokens": 2}
+    async for _ in connection.stream(a_call().context, body, lambda n: Usage(1, n)):
+        pass
 
 
 @asynccontextmanager
@@ -300,13 +319,19 @@ async def six_connections(server):
     client = connection.client
     body = {"model": server.model, "prompt": "The", "max_tokens": 2}
     await asyncio.gather(*(client.completions.create(**body) for _ in range(6)))
-    open_ones = [*client._client._transport._pool.connections]
+    open_ones = connections_of(connection)
     assert len(open_ones) == 6
     try:
         yield connection, open_ones
     finally:
         for one in open_ones:
             await one.aclose()
+
+
+def connections_of(connection):
+    """Of TCP, each in a pool of its own."""
+    pools = connection.client._client._transport._pools
+    return [one for pool in pools for one in pool._pool.connections]
 
 
 async def until_none_is_open(server):

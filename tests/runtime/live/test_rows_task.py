@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections import Counter
@@ -17,9 +18,11 @@ from teola.graph import DecodeParams
 from teola.graph.ops import DECODES, PREFILLS
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.runtime.asked_rows import NEAR, WINDOW, window_end
+from teola.runtime.collector import YOUNG
 from teola.runtime.engines import EngineConfig
 from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AHEAD, AnswerSink, RowSource
+from teola.runtime.live.rows_task import RowsTask
 from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
 from teola.runtime.runtime import Runtime
@@ -146,6 +149,20 @@ def test_each_row_is_answered_once_and_in_the_end_some_are_errors() -> None:
     assert end.completion_tokens == 298 * 3
     assert model.most == 8
     assert end.error is None
+
+
+@catches(
+    "rows-searched-through",
+    "rows are looked through for garbage at each few",
+    edited(RowsTask.run, "with seldom_collecting():", "if True:"),
+)
+def test_rows_are_seldom_searched_for_garbage_until_they_are_over() -> None:
+    before, during = gc.get_threshold(), set[int]()
+    runtime, handle = asked(Model(), numbered(30), lambda _: during.add(gc.get_threshold()[0]))
+    with runtime:
+        assert handle.result(S).state == "ok"
+    assert during == {YOUNG}
+    assert gc.get_threshold() == before
 
 
 def test_a_refusal_is_waited_out_and_costs_no_row_anything() -> None:

@@ -1,4 +1,4 @@
-"""How seldom Python searches for garbage in a simulation, and that there is none to find."""
+"""How seldom Python searches for garbage, and that a simulation leaves none to find."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from teola.passes import optimise
 from teola.profile import Profile, paper
+from teola.runtime.collector import YOUNG, seldom_collecting
 from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim
-from teola.runtime.sim.collector import YOUNG
 from teola.runtime.store import Store
 from teola.runtime.values import Tokens
 from teola.schedule.graph_run import GraphRun
@@ -44,6 +44,20 @@ def test_a_run_searches_no_oftener_than_it_was_asked_to(young: int, meanwhile: i
     with threshold(young, 9, 8) as before:
         assert during(Sim(Profile("none", {}))) == meanwhile
         assert gc.get_threshold() == before
+
+
+def test_whoever_leaves_last_sets_it_back() -> None:
+    with threshold(700, 9, 8) as before:
+        first, second = seldom_collecting(), seldom_collecting()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert gc.get_threshold() == (YOUNG, 9, 8)
+        second.__exit__(None, None, None)
+        assert gc.get_threshold() == before
+        with seldom_collecting():
+            gc.set_threshold(50, 5, 5)  # somebody has other wishes by now
+        assert gc.get_threshold() == (50, 5, 5)
 
 
 def test_an_error_ends_it_too() -> None:
