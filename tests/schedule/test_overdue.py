@@ -1,0 +1,193 @@
+"""Which first tokens are late beside an instance that shows life, and beside one that hangs."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from math import inf
+
+import pytest
+
+from teola.policies.routing.destinations import memory_wait_s
+from teola.profile import EngineProfile, Profile, StepTime
+from teola.runtime.sim import Sim
+from teola.runtime.sim.outcome import Planned
+from teola.runtime.values import Tokens
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import State
+from teola.schedule.overdue import FACTOR, LEAST_S, MOST_SIGNS, UNKNOWN_S, Overdue, SignsOfLife
+from tests.planted import catches, edited
+from tests.schedule.plans import call, plan
+
+WAIT_S = FACTOR * 1.0
+
+
+def sent(overdue: Overdue, *names: str, at: float = 0.0, instance: int = 0) -> None:
+    """Calls go to an instance, of which a first token is expected within a second."""
+    for k, name in enumerate(names):
+        overdue.sent((name, 0), instance, k, 1.0, at)
+
+
+def late(overdue: Overdue, now: float) -> list[str]:
+    return [one.key[0] for one in overdue.late(now)]
+
+
+@catches(
+    "no-life",
+    "what an instance gives to those before says nothing of those behind",
+    edited(Overdue._has_more_time, "alive > sent.since", "False"),
+)
+@catches(
+    "life-of-all",
+    "who was overtaken is never late",
+    edited(SignsOfLife.before, "bisect_left(signs, (order, -inf))", "len(signs)"),
+)
+@catches(
+    "life-elsewhere",
+    "each instance proves that all others live",
+    edited(SignsOfLife.gave, "setdefault(instance", "setdefault(0"),
+    edited(SignsOfLife.before, "get(instance", "get(0"),
+)
+def test_who_stands_in_line_is_not_late_while_those_before_are_served() -> None:
+    overdue = Overdue()
+    sent(overdue, "first", "second", "third")
+    sent(overdue, "there", instance=1)
+    sent(overdue, "last")
+    overdue.came(("first", 0), 1.0)
+    overdue.gave(("first", 0), 6.0)
+    overdue.came(("last", 0), 7.0)
+    assert late(overdue, WAIT_S) == ["there"], "nothing came there"
+    assert late(overdue, WAIT_S + 5.9) == []
+    overdue.gave(("last", 0), 13.0)  # it was sent after the others: so they may be lost
+    assert late(overdue, WAIT_S + 6.0) == ["second", "third"]
+
+
+@catches(
+    "hung-lives",
+    "an instance that hangs has as much time again as it had before",
+    edited(Overdue._has_more_time, "sent.since = alive", "sent.since += sent.wait_s"),
+)
+def test_an_instance_that_hangs_is_noticed_as_soon_after_its_last_sign() -> None:
+    overdue = Overdue()
+    sent(overdue, "before")
+    sent(overdue, "waits", at=1.0)
+    overdue.came(("before", 0), 2.0)
+    for at in (3.0, 4.0, 4.5):
+        overdue.gave(("before", 0), at)
+    sent(overdue, "after", at=5.0)
+    assert overdue.next_at() == 1.0 + WAIT_S
+    assert late(overdue, 1.0 + WAIT_S) == []
+    assert overdue.next_at() == 4.5 + WAIT_S
+    assert late(overdue, 4.5 + WAIT_S) == ["waits"]
+    assert late(overdue, 5.0 + WAIT_S) == ["after"], "as if nothing had ever come"
+
+
+def test_a_call_that_failed_or_was_answered_elsewhere_is_no_sign() -> None:
+    overdue = Overdue()
+    sent(overdue, "fails", "beaten", "waits")
+    overdue.left(("fails", 0))
+    overdue.came(("beaten", 0), 7.0, here=False)
+    overdue.gave(("beaten", 0), 7.5)
+    assert late(overdue, WAIT_S) == ["waits"]
+
+
+def test_a_late_call_that_stays_has_time_from_the_next_sign_on() -> None:
+    overdue = Overdue()
+    sent(overdue, "before", "stays")
+    assert late(overdue, WAIT_S) == ["before", "stays"]
+    overdue.came(("before", 0), 10.0)
+    assert late(overdue, 2 * WAIT_S) == []
+    assert [one.again for one in overdue.late(10.0 + WAIT_S)] == [True]
+
+
+def test_who_is_sent_blind_has_time_by_signs_too() -> None:
+    overdue = Overdue()
+    for k in range(2):
+        overdue.sent(("q", k), 0, k, None, 0.0)
+    overdue.came(("q", 0), 50.0)
+    assert overdue.late(UNKNOWN_S) == []
+    assert [one.key for one in overdue.late(50.0 + UNKNOWN_S)] == [("q", 1)]
+
+
+def test_how_much_longer_first_tokens_take_is_learned_from_the_last_sign_on() -> None:
+    """Else an instance that hangs under load would be noticed late."""
+    overdue = Overdue()
+    sent(overdue, "before", "waits")
+    overdue.came(("before", 0), 1.0)
+    for at in range(2, 100):
+        overdue.gave(("before", 0), float(at))
+        overdue.late(float(at))
+    overdue.came(("waits", 0), 100.0)
+    (least, most) = (overdue.longer(part, enough=1) for part in (0.0, 0.99))
+    assert least == 1.0
+    assert most is not None
+    assert most <= WAIT_S
+
+
+def test_signs_are_as_a_slow_reference_says_and_their_number_is_bounded() -> None:
+    rng, signs = random.Random(3), SignsOfLife()
+    told: list[tuple[int, float]] = []
+    orders = [signs.next_order() for _ in range(300)]
+    for now in range(1, 900):
+        order = rng.choice(orders)
+        told.append((order, float(now)))
+        signs.gave(0, order, float(now))
+        asked = rng.choice(orders)
+        expected = max((at for other, at in told if other < asked), default=-inf)
+        assert signs.before(0, asked) == expected
+        assert signs.before(1, asked) == -inf
+    for order in range(301, 301 + 3 * MOST_SIGNS):
+        signs.gave(0, order, 1000.0 + order)
+        assert len(signs._signs[0]) <= MOST_SIGNS
+    assert signs.before(0, 2000) == 1000.0 + 300 + 3 * MOST_SIGNS
+
+
+def test_nobody_is_late_before_the_least_time() -> None:
+    overdue = Overdue()
+    overdue.sent(("q", 0), 0, 0, 0.01, 0.0)
+    assert late(overdue, LEAST_S - 0.01) == []
+    assert late(overdue, LEAST_S) == ["q"]
+
+
+# --- an instance whose KV memory is full ------------------------------------------------------
+
+
+def crowded() -> Sim:
+    """A call with an answer of half a minute, and then more than two instances have memory for."""
+    llm = EngineProfile(
+        step=StepTime(base_s=0.03, per_token_s=1e-5),
+        max_batch=2048,
+        max_sequences=64,
+        instances=2,
+        kv_blocks=2 * 150,
+    )
+    sim = Sim(Profile("small", {"llm": llm}), outcomes=Planned(answer_tokens=1000))
+    for at in (0.0, *(40.0 + 0.5 * k for k in range(12))):
+        sim.submit(plan(*call("m")), {"question": Tokens(1000)}, at=at)
+    assert {result.state for result in sim.run()} == {State.OK}
+    return sim
+
+
+@catches(
+    "waits-for-nothing",
+    "what is expected of a first token counts no waiting for memory",
+    edited(EngineQueue.expected_s, "kv_tokens is not None", "False"),
+)
+def test_an_instance_that_has_no_memory_for_more_is_not_hung() -> None:
+    sim = crowded()
+    queue = sim.core.queues["llm"]
+    assert max(result.latency_s for result in sim.results) > 60.0, "calls wait for memory"
+    assert queue.retries == 0
+    assert [one.quota for one in queue.instances] == [None, None]
+
+
+def test_waiting_for_memory_takes_as_long_as_others_answer() -> None:
+    step = StepTime(base_s=0.02, per_context_s=1e-6)
+    profile = EngineProfile(step=step)
+    wait = partial(memory_wait_s, profile, 10_000)
+    assert wait(0, 0, 9_999, 100.0) == 0.0, "it is alone: what is cached makes room"
+    assert wait(3, 7_000, 2_850, 100.0) == 0.0
+    answer_s = 100 * (0.02 + 1e-6 * 7_150)
+    assert wait(3, 7_000, 2_850 + 715, 100.0) == pytest.approx(answer_s * 715 / 7_150)
+    whole_s = 100 * (0.02 + 1e-6 * 10_000)
+    assert wait(8, 30_000, 1_600, 100.0) == pytest.approx(whole_s * 2.2), "two others come first"
