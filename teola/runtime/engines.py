@@ -402,7 +402,7 @@ def queue_for(
     )
     if queue.continuous:
         queue.overdue = Overdue(config.overdue, config.overdue_s)
-        queue.rows.overdue = Overdue(config.overdue, config.overdue_s)
+        queue.rows.overdue = Overdue(config.overdue, config.overdue_s, queue.overdue.signs)
         queue.hedging = Hedging(config.hedge) if config.hedge is not None else None
     accounts = {} if accounts is None else accounts
     for i, engine in enumerate(map(near, engines)):

@@ -21,7 +21,8 @@ from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.destinations import wait_s
+from teola.policies.routing.call_seconds import MeanAnswer
+from teola.policies.routing.destinations import memory_wait_s, wait_s
 from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
 from teola.profile import DIFFER, EngineProfile
@@ -104,6 +105,7 @@ class EngineQueue:
         """Number of the next batch."""
         self.followers = Followers(self.works)
         self.retry_budget = RetryBudget()
+        self._answers = MeanAnswer()
         self.overdue: Overdue | None = None
         """Notices first tokens that do not come. None where nothing can hang."""
         self.hedging: Hedging | None = None
@@ -305,6 +307,10 @@ class EngineQueue:
         weight = 0 if begun else hi - lo - work.found
         work.prefilling = False
         if self.overdue is not None:
+            if type(outcome) is not Cause:
+                self.overdue.gave(key, now)
+                if usage[1]:
+                    self._answers.came(usage[1])
             self.overdue.left(key)
         target = self.instances.land(instance, batch, hi - lo, weight)
         health = target.health
@@ -490,6 +496,8 @@ class EngineQueue:
         work = self.source(event.run, event.head)
         if work is None or not work.on(event.instance):
             return []
+        if self.overdue is not None:
+            self.overdue.gave((work.run, work.primitive), now)
         if work.withdrawn and (work.run, work.primitive) == (event.run, event.head):
             return []
         return [Tell(event.run, Completed(event.primitive, event.counts))]
@@ -634,7 +642,7 @@ class EngineQueue:
             at, batch = work.flying[0, work.total]
             out.append(AbortRequest(self.engine, at, batch, *key))
             if self.overdue is not None:
-                self.overdue.came(key, now)  # it took so long at least
+                self.overdue.came(key, now, here=False)  # it took so long at least
             self.observer.outrun(work, now)
             self._take_place(work, backup, now)
         elif work.on(instance):
@@ -671,7 +679,7 @@ class EngineQueue:
     def _waits_there(self, work: Work, backup: Backup, now: float) -> None:
         """What was the second try has not given a token yet, either: it may be overdue."""
         if self.overdue is not None:
-            expected = self.expected_s(backup.instance, 0)
+            expected = self.expected_s(backup.instance, 0, 0, 0, _answer(work))
             pending, key = self.instances[backup.instance].weight, (work.run, work.primitive)
             self.overdue.sent(key, backup.instance, backup.batch, expected, now, pending)
 
@@ -876,8 +884,9 @@ class EngineQueue:
             items += work.weighs(hi - lo)
             hit_tokens += work.found * calls
             if self.overdue is not None and not work.row_tokens:
-                expected, pending = self.expected_s(i, items - hit_tokens), self.instances[i].weight
-                key, tokens = (work.run, work.primitive), pending + items - hit_tokens
+                own, pending = items - hit_tokens, self.instances[i].weight
+                expected = self.expected_s(i, own, items, entries, _answer(work))
+                key, tokens = (work.run, work.primitive), pending + own
                 self.overdue.sent(key, i, batch, expected, now, tokens)
                 if self.hedging is not None:
                     self.hedging.sent(work, batch, expected, self.overdue, now)
@@ -899,13 +908,22 @@ class EngineQueue:
             self.observer.sent(i, batch, slices, now)
         return command
 
-    def expected_s(self, i: int, tokens: int) -> float | None:
-        """Seconds to the first token of a call on instance `i`, with so many tokens to be computed
-        there by then besides what is pending; None: nobody knows."""
-        profile = self.placing.profiles[i]
+    def expected_s(
+        self, i: int, tokens: int, context: int, calls: int, answer: int
+    ) -> float | None:
+        """Seconds to the first token of the last of so many calls that go to instance `i` now;
+        None: nobody knows. tokens: to be computed for them. context: tokens of their prompts.
+        answer: tokens that it is expected to generate, by which those of others are judged as long
+        as no answer has come."""
+        profile, there = self.placing.profiles[i], self.instances[i]
         if not profile.timed:
             return None
-        return wait_s(profile, self.instances[i].weight + tokens)
+        seconds, kv_tokens = wait_s(profile, there.weight + tokens), there.limits.kv_tokens
+        if kv_tokens is not None:
+            beside = there.entries + calls - 1
+            usual = self._answers.tokens if self._answers.count else float(answer)
+            seconds += memory_wait_s(profile, kv_tokens, beside, there.context, context, usual)
+        return seconds
 
     @property
     def retries(self) -> int:

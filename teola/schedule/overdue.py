@@ -1,9 +1,18 @@
 """First tokens that do not come: when a call is overdue, by how long others took. Sans I/O.
 
 A call is due `factor` times what its first token was expected to take, and not before `least_s`.
-What is expected goes by learned times, the call's size and what is pending on its instance. Once
-`ENOUGH` first tokens have come, the factor is twice the 99th percentile of measured to expected. A
-call that stays where it is then is due again after the same time.
+What is expected goes by learned times, the call's size, what is pending on its instance, and how
+long that has no KV memory for it. Once `ENOUGH` first tokens have come, the factor is twice the
+99th percentile of measured to expected. A call that stays where it is then is due again after the
+same time.
+
+    sent ----- sign of an earlier call ----- due
+                      |<------ wait_s ------>|
+
+A call stands in line behind those that were sent to its instance before it. While these give first
+tokens and answers the instance is not hung, so the time counts from the last such sign of life. Who
+was sent later proves nothing: a call that was overtaken may be lost. An instance that hangs gives
+nothing, so its calls are due as soon as if they had been sent when it gave its last sign.
 
 Where no time is known, a call is due after `UNKNOWN_S`, until `FEW` first tokens have come of calls
 that were sent equally blind, on whatever instance. Then the slowest of those stands in the place of
@@ -17,6 +26,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from math import inf
 from typing import Final, NamedTuple
 
 from teola.policies.work import WorkKey
@@ -37,6 +47,42 @@ SOON_S: Final = 1e-3
 """A timer may fire so much too early; another one is set then."""
 
 
+MOST_SIGNS: Final = 512
+"""Of one instance, signs of life that are remembered; half of them where there would be more."""
+
+
+class SignsOfLife:
+    """When an instance last gave something to a call that was sent before another one, by `order`:
+    the number of a call among all that were sent."""
+
+    def __init__(self) -> None:
+        self._sent = 0
+        self._signs: dict[int, list[tuple[int, float]]] = {}
+        """Of each instance (order, when): both ascend, since a sign of an earlier call that comes
+        later says all that one of a later call does."""
+
+    def next_order(self) -> int:
+        """The number of a call that is sent now."""
+        self._sent += 1
+        return self._sent
+
+    def gave(self, instance: int, order: int, now: float) -> None:
+        """The call of this number was given something. Amortized O(1)."""
+        signs = self._signs.setdefault(instance, [])
+        while signs and signs[-1][0] >= order:
+            signs.pop()
+        signs.append((order, now))
+        if len(signs) > MOST_SIGNS:
+            del signs[: MOST_SIGNS // 2]
+
+    def before(self, instance: int, order: int) -> float:
+        """When a call that was sent before this one was last given something; -inf: never.
+        O(log n)."""
+        signs = self._signs.get(instance, [])
+        k = bisect_left(signs, (order, -inf))
+        return signs[k - 1][1] if k else -inf
+
+
 class Late(NamedTuple):
     """A call that has given no token in time. after_s: since it was sent. again: it was late
     before."""
@@ -50,9 +96,13 @@ class Late(NamedTuple):
 
 @dataclass(slots=True)
 class _Sent:
+    """A call that was sent. order: among all calls. since: from when on its time counts."""
+
     batch: int
     instance: int
+    order: int
     at: float
+    since: float
     expected_s: float | None
     tokens: int
     wait_s: float
@@ -62,13 +112,21 @@ class _Sent:
 
 class Overdue:
     """The calls of one engine that wait for their first token. factor, least_s: see above. A factor
-    that is given is not learned."""
+    that is given is not learned. signs: shared with others that watch the same instances."""
 
-    def __init__(self, factor: float | None = None, least_s: float | None = None) -> None:
+    def __init__(
+        self,
+        factor: float | None = None,
+        least_s: float | None = None,
+        signs: SignsOfLife | None = None,
+    ) -> None:
         self._factor = factor
+        self.signs = SignsOfLife() if signs is None else signs
         self._least_s = LEAST_S if least_s is None else least_s
         self.unknown_s = max(UNKNOWN_S, self._least_s)
         self._sent: dict[WorkKey, _Sent] = {}
+        self._begun: dict[WorkKey, tuple[int, int]] = {}
+        """Calls that have given their first token, with their instance and their order."""
         self._due: list[tuple[float, int, WorkKey]] = []
         self._blind: dict[WorkKey, _Sent] = {}
         """Calls of `_sent` that were sent when no time was known."""
@@ -114,30 +172,45 @@ class Overdue:
             wait_s = self._blind_s(tokens)
         else:
             wait_s = max(self._least_s, self.factor * expected_s)
-        sent = _Sent(batch, instance, now, expected_s, tokens, wait_s, now + wait_s)
+        order = self.signs.next_order()
+        sent = _Sent(batch, instance, order, now, now, expected_s, tokens, wait_s, now + wait_s)
         self._sent[key] = sent
+        self._begun.pop(key, None)
         if expected_s is None:
             self._blind[key] = sent
         else:
             self._blind.pop(key, None)
         heappush(self._due, (sent.due, batch, key))
 
-    def came(self, key: WorkKey, now: float) -> None:
-        """A call has given a token."""
+    def came(self, key: WorkKey, now: float, *, here: bool = True) -> None:
+        """A call has given its first token. here: on the instance that it was sent to."""
         sent = self._sent.pop(key, None)
         if self._blind.pop(key, None) is not None and sent is not None:
             self._blind_came(sent, now)
-        if sent is None or not sent.expected_s:
+        if sent is None:
             return
-        ratio = (now - sent.at) / sent.expected_s
+        if here:
+            self._begun[key] = sent.instance, sent.order
+            self.signs.gave(sent.instance, sent.order, now)
+        if not sent.expected_s:
+            return
+        ratio = (now - sent.since) / sent.expected_s
         self._newest.append(ratio)
         insort(self._ordered, ratio)
         if len(self._newest) > KEPT:
             del self._ordered[bisect_left(self._ordered, self._newest.popleft())]
 
+    def gave(self, key: WorkKey, now: float) -> None:
+        """A call was given something besides its first token: a part of its answer, or the end."""
+        if (begun := self._begun.get(key)) is not None:
+            self.signs.gave(*begun, now)
+        elif (sent := self._sent.get(key)) is not None:
+            self.signs.gave(sent.instance, sent.order, now)
+
     def left(self, key: WorkKey) -> None:
         """A call has ended, or nobody waits for it."""
         self._sent.pop(key, None)
+        self._begun.pop(key, None)
         self._blind.pop(key, None)
 
     def _blind_s(self, tokens: int) -> float:
@@ -149,13 +222,13 @@ class Overdue:
 
     def _blind_came(self, sent: _Sent, now: float) -> None:
         self._blind_firsts += 1
-        self._slowest_s = max(self._slowest_s, now - sent.at)
+        self._slowest_s = max(self._slowest_s, now - sent.since)
         self._most_tokens = max(self._most_tokens, sent.tokens)
         if self._blind_firsts < self._reckoned_at:
             return
         self._reckoned_at *= 2  # not at each, which would take too long where many wait
         for key, waiting in self._blind.items():
-            due = max(now, waiting.at + self._blind_s(waiting.tokens))
+            due = max(now, waiting.since + self._blind_s(waiting.tokens))
             if due < waiting.due and not waiting.late:  # `late` sees who is due later
                 self._again(key, waiting, due)
 
@@ -180,15 +253,24 @@ class Overdue:
         while (at := self.next_at()) is not None and at <= now:
             _, batch, key = heappop(self._due)
             sent = self._sent[key]
-            if sent.expected_s is None and not sent.late:
-                sent.wait_s = self._blind_s(sent.tokens)
-                if sent.at + sent.wait_s > now:
-                    self._again(key, sent, sent.at + sent.wait_s)
-                    continue
+            if self._has_more_time(sent) and sent.since + sent.wait_s > now:
+                self._again(key, sent, sent.since + sent.wait_s)
+                continue
             late.append(Late(key, sent.instance, batch, now - sent.at, sent.late))
             sent.late = True
             self._again(key, sent, now + sent.wait_s)
         return late
+
+    def _has_more_time(self, sent: _Sent) -> bool:
+        """Whether a call may be due later: its instance showed life, or it was sent blind and more
+        is known by now."""
+        alive = self.signs.before(sent.instance, sent.order)
+        moved, blind = alive > sent.since, sent.expected_s is None and not sent.late
+        if moved:
+            sent.since = alive
+        if blind:
+            sent.wait_s = self._blind_s(sent.tokens)
+        return moved or blind
 
     def next_at(self) -> float | None:
         """When the next one is due."""

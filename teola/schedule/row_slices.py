@@ -91,7 +91,9 @@ class RowsQueue(Protocol):
     def unbind(self, i: int, now: float) -> None:
         """An instance takes nothing for a while."""
 
-    def expected_s(self, i: int, tokens: int) -> float | None:
+    def expected_s(
+        self, i: int, tokens: int, context: int, calls: int, answer: int
+    ) -> float | None:
         """Seconds to a first token."""
 
 
@@ -163,7 +165,8 @@ class RowSlices:
             self._queue.instances[i].rows += hi - lo
         if self.overdue is not None:
             own_tokens, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
-            expected = self._queue.expected_s(i, own_tokens)
+            answer = work.spec.expected_output or work.spec.planned_output
+            expected = self._queue.expected_s(i, own_tokens, work.row_tokens, 1, answer)
             self.overdue.sent(number, i, batch, expected, now, pending + own_tokens)
 
     def news(self, i: int, slices: Sequence[Slice]) -> list[Slice]:
@@ -188,6 +191,8 @@ class RowSlices:
             return out  # of an instance that is gone
         queue = self._queue
         work, one.heard = queue.works[one.key], now
+        if self.overdue is not None and (event.firsts or event.ended):
+            self.overdue.gave(one.number, now)
         if event.firsts:
             self._began(one, work, event.firsts, now)
             if event.primitive == 0 and not work.withdrawn:

@@ -254,17 +254,21 @@ def test_who_waits_for_an_idle_instance_goes_before_a_second_try() -> None:
     assert queue._idle_besides(2, 0.0) is None
 
 
-def test_there_are_as_many_second_tries_as_their_share_says_and_none_more() -> None:
+@pytest.mark.parametrize(("very_late", "begun"), [(True, [1, 11, 21, 31]), (False, [1, 14, 27])])
+def test_there_are_as_many_second_tries_as_their_share_says_and_none_more(
+    very_late: bool, begun: list[int]
+) -> None:
     hedging = Hedging(0.1)
     allowed = []
-    for calls in range(41):
-        allowed.append(hedging.affords(calls))
+    for calls in range(40):
+        allowed.append(hedging.affords(calls, very_late))
         if allowed[-1]:
             hedging.began((f"q{calls}", 0), Backup(0, calls, 0.0))
-    assert [calls for calls, some in enumerate(allowed) if some] == [1, 11, 21, 31]
-    assert hedging.made == 4
-    assert hedging.is_backup(("q11", 0), 11)
-    assert not hedging.is_backup(("q11", 0), 21)
+    assert [calls for calls, some in enumerate(allowed) if some] == begun
+    assert hedging.made == len(begun)
+    second = begun[1]
+    assert hedging.is_backup((f"q{second}", 0), second)
+    assert not hedging.is_backup((f"q{second}", 0), begun[2])
 
 
 @catches(
@@ -285,6 +289,7 @@ def test_each_call_is_looked_at_when_its_first_token_is_late_and_when_it_is_late
             firsts.sent((f"before {k}", 0), 0, k, 1.0, 0.0)
             firsts.came((f"before {k}", 0), 2.0)
         waits: dict[int, tuple[float, float]] = {}
+        sent: dict[int, float] = {}
         timers: list[float] = []
         for k in range(80):
             until = now + draw.choice([0.0, 0.3, 2.0])
@@ -298,7 +303,9 @@ def test_each_call_is_looked_at_when_its_first_token_is_late_and_when_it_is_late
                     assert due.usual_s == pytest.approx(usual_s)
                     if draw.random() < 0.5:
                         hedging.again(due, now)
-                        waits[due.batch] = now + usual_s, usual_s
+                        twice = sent[due.batch] + 2 * usual_s
+                        later = twice if now < twice else now + (now - sent[due.batch]) / 2
+                        waits[due.batch] = max(later, now + 0.01), usual_s
                 if (at := hedging.alarm()) is not None:
                     heappush(timers, at)
                 assert hedging.alarm() is None, "a timer is set already"
@@ -309,5 +316,6 @@ def test_each_call_is_looked_at_when_its_first_token_is_late_and_when_it_is_late
             hedging.sent(one, k, expected_s, firsts, now)
             if expected_s is not None and one.spec.members:
                 waits[k] = now + 2.0 * expected_s, 2.0 * expected_s
+                sent[k] = now
             if (at := hedging.alarm()) is not None:
                 heappush(timers, at)

@@ -1,160 +1,193 @@
-"""When first tokens are late, against a slow list of all calls; looked at when a timer says so."""
+"""Which first tokens are late beside an instance that shows life, and beside one that hangs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from random import Random
+import random
+from functools import partial
+from math import inf
 
-from teola.schedule.overdue import AT, ENOUGH, FACTOR, FEW, KEPT, LEAST_S, UNKNOWN_S, Overdue
+import pytest
+
+from teola.policies.routing.destinations import memory_wait_s
+from teola.profile import EngineProfile, Profile, StepTime
+from teola.runtime.sim import Sim
+from teola.runtime.sim.outcome import Planned
+from teola.runtime.values import Tokens
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import State
+from teola.schedule.overdue import FACTOR, LEAST_S, MOST_SIGNS, UNKNOWN_S, Overdue, SignsOfLife
 from tests.planted import catches, edited
+from tests.schedule.plans import call, plan
 
-TIMES = (0.0, 0.1, 1.0, 4.0, 4.0, 30.0)
-
-
-@dataclass
-class Call:
-    """expected_s: until its first token (None: nobody knows). wait_s: how long it may take; due:
-    when it is late next."""
-
-    name: str
-    batch: int
-    at: float
-    expected_s: float | None
-    tokens: int
-    wait_s: float = 0.0
-    due: float = 0.0
-    late: bool = False
+WAIT_S = FACTOR * 1.0
 
 
-class Slow:
-    """All calls that wait, and of those that gave a token what they took."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.ratios: list[float] = []
-        self.blind: list[tuple[float, int]] = []
-        """Seconds and tokens of first tokens for which no time was known."""
-
-    @property
-    def factor(self) -> float:
-        newest = sorted(self.ratios[-KEPT:])
-        if len(newest) < ENOUGH:
-            return FACTOR
-        return 2 * newest[min(len(newest) - 1, int(AT * len(newest)))]
-
-    def blind_s(self, tokens: int) -> float:
-        if len(self.blind) < FEW:
-            return UNKNOWN_S
-        slowest = max(seconds for seconds, _ in self.blind)
-        most = max(tokens for _, tokens in self.blind)
-        return min(UNKNOWN_S, max(LEAST_S, self.factor * slowest * max(1.0, tokens / most)))
-
-    def sent(self, call: Call) -> None:
-        if call.expected_s is None:
-            call.wait_s = self.blind_s(call.tokens)
-        else:
-            call.wait_s = max(LEAST_S, self.factor * call.expected_s)
-        call.due = call.at + call.wait_s
-        self.calls.append(call)
-
-    def came(self, call: Call, now: float) -> None:
-        self.calls.remove(call)
-        if call.expected_s is not None:
-            self.ratios.append((now - call.at) / call.expected_s)
-            return
-        self.blind.append((now - call.at, call.tokens))
-        if len(self.blind) in [FEW * 2**k for k in range(9)]:
-            for one in self.calls:
-                if one.expected_s is None and not one.late:
-                    one.due = min(one.due, max(now, one.at + self.blind_s(one.tokens)))
-
-    def late(self, now: float) -> list[tuple[str, float, bool]]:
-        """Calls that are late by now: how long after they were sent, and whether again."""
-        found = []
-        while due := sorted((one.due, one.batch) for one in self.calls if one.due <= now):
-            call = next(one for one in self.calls if one.batch == due[0][1])
-            if call.expected_s is None and not call.late:
-                call.wait_s = self.blind_s(call.tokens)
-                if call.at + call.wait_s > now:
-                    call.due = call.at + call.wait_s
-                    continue
-            found.append((call.name, now - call.at, call.late))
-            call.late, call.due = True, now + call.wait_s
-        return found
+def sent(overdue: Overdue, *names: str, at: float = 0.0, instance: int = 0) -> None:
+    """Calls go to an instance, of which a first token is expected within a second."""
+    for k, name in enumerate(names):
+        overdue.sent((name, 0), instance, k, 1.0, at)
 
 
-def lives(seed: int, blind: float, steps: int, times: Sequence[float] = TIMES) -> int:
-    """Calls are sent, give a token, leave or are sent again; how many were late. blind: the part
-    of them of which no time is known. times: between two moments. The oldest of many hang."""
-    draw, now, overdue, slow = Random(seed), 0.0, Overdue(), Slow()
-    timers: list[float] = []
-    late = 0
-
-    def alarm() -> None:
-        at = overdue.alarm()
-        if at is not None:
-            heappush(timers, max(at, now))
-        assert overdue.alarm() is None, "a timer is set already"
-
-    for k in range(steps):
-        until = now + draw.choice(times)
-        while timers and timers[0] <= until:
-            now = heappop(timers)
-            found = [(one.key[0], one.after_s, one.again) for one in overdue.late(now)]
-            assert found == slow.late(now), now
-            late += len(found)
-            alarm()
-        now = until
-        assert overdue.next_at() == min((one.due for one in slow.calls), default=None)
-        assert all(one.due > now for one in slow.calls), "a timer was set for each of them"
-        for n in range(draw.choice([0, 1, 2])):
-            name = draw.choice([f"{k}.{n}", *(one.name for one in slow.calls[:1])])
-            slow.calls = [one for one in slow.calls if one.name != name]  # it is sent again
-            expected_s = None if draw.random() < blind else draw.choice([0.5, 2.0, 10.0])
-            call = Call(name, 10 * k + n, now, expected_s, draw.choice([1, 100, 900]))
-            slow.sent(call)
-            overdue.sent((name, 0), 0, call.batch, expected_s, now, call.tokens)
-        newest = slow.calls[-6:]
-        for call in draw.sample(newest, min(len(newest), draw.choice([0, 1, 3]))):
-            if draw.random() < 0.8:
-                slow.came(call, now)
-                overdue.came((call.name, 0), now)
-            else:
-                slow.calls.remove(call)
-                overdue.left((call.name, 0))
-        alarm()
-    return late
+def late(overdue: Overdue, now: float) -> list[str]:
+    return [one.key[0] for one in overdue.late(now)]
 
 
 @catches(
-    "late-once",
-    "a call that is late is never late again",
-    edited(Overdue.late, "self._again(key, sent, now + sent.wait_s)", "pass"),
+    "no-life",
+    "what an instance gives to those before says nothing of those behind",
+    edited(Overdue._has_more_time, "alive > sent.since", "False"),
 )
 @catches(
-    "oldest-ratios",
-    "of what first tokens took the oldest are remembered",
-    edited(Overdue.came, "self._newest.popleft()", "self._newest.pop()"),
+    "life-of-all",
+    "who was overtaken is never late",
+    edited(SignsOfLife.before, "bisect_left(signs, (order, -inf))", "len(signs)"),
 )
 @catches(
-    "sent-again-by-the-first",
-    "a call that is sent again is late by when it was sent first",
-    edited(Overdue.next_at, " and sent.batch == batch and sent.due == at", ""),
+    "life-elsewhere",
+    "each instance proves that all others live",
+    edited(SignsOfLife.gave, "setdefault(instance", "setdefault(0"),
+    edited(SignsOfLife.before, "get(instance", "get(0"),
 )
+def test_who_stands_in_line_is_not_late_while_those_before_are_served() -> None:
+    overdue = Overdue()
+    sent(overdue, "first", "second", "third")
+    sent(overdue, "there", instance=1)
+    sent(overdue, "last")
+    overdue.came(("first", 0), 1.0)
+    overdue.gave(("first", 0), 6.0)
+    overdue.came(("last", 0), 7.0)
+    assert late(overdue, WAIT_S) == ["there"], "nothing came there"
+    assert late(overdue, WAIT_S + 5.9) == []
+    overdue.gave(("last", 0), 13.0)  # it was sent after the others: so they may be lost
+    assert late(overdue, WAIT_S + 6.0) == ["second", "third"]
+
+
 @catches(
-    "slower-by-now",
-    "a call of which no time is known is late by what was known when it was sent",
-    edited(Overdue.late, "sent.wait_s = self._blind_s(sent.tokens)", "pass"),
+    "hung-lives",
+    "an instance that hangs has as much time again as it had before",
+    edited(Overdue._has_more_time, "sent.since = alive", "sent.since += sent.wait_s"),
 )
+def test_an_instance_that_hangs_is_noticed_as_soon_after_its_last_sign() -> None:
+    overdue = Overdue()
+    sent(overdue, "before")
+    sent(overdue, "waits", at=1.0)
+    overdue.came(("before", 0), 2.0)
+    for at in (3.0, 4.0, 4.5):
+        overdue.gave(("before", 0), at)
+    sent(overdue, "after", at=5.0)
+    assert overdue.next_at() == 1.0 + WAIT_S
+    assert late(overdue, 1.0 + WAIT_S) == []
+    assert overdue.next_at() == 4.5 + WAIT_S
+    assert late(overdue, 4.5 + WAIT_S) == ["waits"]
+    assert late(overdue, 5.0 + WAIT_S) == ["after"], "as if nothing had ever come"
+
+
+def test_a_call_that_failed_or_was_answered_elsewhere_is_no_sign() -> None:
+    overdue = Overdue()
+    sent(overdue, "fails", "beaten", "waits")
+    overdue.left(("fails", 0))
+    overdue.came(("beaten", 0), 7.0, here=False)
+    overdue.gave(("beaten", 0), 7.5)
+    assert late(overdue, WAIT_S) == ["waits"]
+
+
+def test_a_late_call_that_stays_has_time_from_the_next_sign_on() -> None:
+    overdue = Overdue()
+    sent(overdue, "before", "stays")
+    assert late(overdue, WAIT_S) == ["before", "stays"]
+    overdue.came(("before", 0), 10.0)
+    assert late(overdue, 2 * WAIT_S) == []
+    assert [one.again for one in overdue.late(10.0 + WAIT_S)] == [True]
+
+
+def test_who_is_sent_blind_has_time_by_signs_too() -> None:
+    overdue = Overdue()
+    for k in range(2):
+        overdue.sent(("q", k), 0, k, None, 0.0)
+    overdue.came(("q", 0), 50.0)
+    assert overdue.late(UNKNOWN_S) == []
+    assert [one.key for one in overdue.late(50.0 + UNKNOWN_S)] == [("q", 1)]
+
+
+def test_how_much_longer_first_tokens_take_is_learned_from_the_last_sign_on() -> None:
+    """Else an instance that hangs under load would be noticed late."""
+    overdue = Overdue()
+    sent(overdue, "before", "waits")
+    overdue.came(("before", 0), 1.0)
+    for at in range(2, 100):
+        overdue.gave(("before", 0), float(at))
+        overdue.late(float(at))
+    overdue.came(("waits", 0), 100.0)
+    (least, most) = (overdue.longer(part, enough=1) for part in (0.0, 0.99))
+    assert least == 1.0
+    assert most is not None
+    assert most <= WAIT_S
+
+
+def test_signs_are_as_a_slow_reference_says_and_their_number_is_bounded() -> None:
+    rng, signs = random.Random(3), SignsOfLife()
+    told: list[tuple[int, float]] = []
+    orders = [signs.next_order() for _ in range(300)]
+    for now in range(1, 900):
+        order = rng.choice(orders)
+        told.append((order, float(now)))
+        signs.gave(0, order, float(now))
+        asked = rng.choice(orders)
+        expected = max((at for other, at in told if other < asked), default=-inf)
+        assert signs.before(0, asked) == expected
+        assert signs.before(1, asked) == -inf
+    for order in range(301, 301 + 3 * MOST_SIGNS):
+        signs.gave(0, order, 1000.0 + order)
+        assert len(signs._signs[0]) <= MOST_SIGNS
+    assert signs.before(0, 2000) == 1000.0 + 300 + 3 * MOST_SIGNS
+
+
+def test_nobody_is_late_before_the_least_time() -> None:
+    overdue = Overdue()
+    overdue.sent(("q", 0), 0, 0, 0.01, 0.0)
+    assert late(overdue, LEAST_S - 0.01) == []
+    assert late(overdue, LEAST_S) == ["q"]
+
+
+# --- an instance whose KV memory is full ------------------------------------------------------
+
+
+def crowded() -> Sim:
+    """A call with an answer of half a minute, and then more than two instances have memory for."""
+    llm = EngineProfile(
+        step=StepTime(base_s=0.03, per_token_s=1e-5),
+        max_batch=2048,
+        max_sequences=64,
+        instances=2,
+        kv_blocks=2 * 150,
+    )
+    sim = Sim(Profile("small", {"llm": llm}), outcomes=Planned(answer_tokens=1000))
+    for at in (0.0, *(40.0 + 0.5 * k for k in range(12))):
+        sim.submit(plan(*call("m")), {"question": Tokens(1000)}, at=at)
+    assert {result.state for result in sim.run()} == {State.OK}
+    return sim
+
+
 @catches(
-    "alarm-at-the-first",
-    "nobody looks sooner where another call is due sooner",
-    edited(Overdue.alarm, "self._alarm <= at)", "True)"),
+    "waits-for-nothing",
+    "what is expected of a first token counts no waiting for memory",
+    edited(EngineQueue.expected_s, "kv_tokens is not None", "False"),
 )
-def test_calls_are_late_when_a_slow_list_says_so() -> None:
-    for seed in range(3):
-        for blind in (0.0, 0.5, 1.0):
-            assert lives(seed, blind, 150 if blind else 450) > 10
-            lives(seed, blind, 150, [0.0, 0.1, 0.3, 1.0])
+def test_an_instance_that_has_no_memory_for_more_is_not_hung() -> None:
+    sim = crowded()
+    queue = sim.core.queues["llm"]
+    assert max(result.latency_s for result in sim.results) > 60.0, "calls wait for memory"
+    assert queue.retries == 0
+    assert [one.quota for one in queue.instances] == [None, None]
+
+
+def test_waiting_for_memory_takes_as_long_as_others_answer() -> None:
+    step = StepTime(base_s=0.02, per_context_s=1e-6)
+    profile = EngineProfile(step=step)
+    wait = partial(memory_wait_s, profile, 10_000)
+    assert wait(0, 0, 9_999, 100.0) == 0.0, "it is alone: what is cached makes room"
+    assert wait(3, 7_000, 2_850, 100.0) == 0.0
+    answer_s = 100 * (0.02 + 1e-6 * 7_150)
+    assert wait(3, 7_000, 2_850 + 715, 100.0) == pytest.approx(answer_s * 715 / 7_150)
+    whole_s = 100 * (0.02 + 1e-6 * 10_000)
+    assert wait(8, 30_000, 1_600, 100.0) == pytest.approx(whole_s * 2.2), "two others come first"

@@ -16,8 +16,24 @@ from teola.policies.routing.base import EngineView
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
 
+ANSWER: Final = 256.0
+"""Tokens of an answer before any has come."""
+LAST: Final = 1000
+"""Answers whose mean counts, about."""
 ALIKE: Final = 1.05
 """Instances that are learned to differ by no more are one kind."""
+
+
+class MeanAnswer:
+    """How long the answers are that came last. tokens: their mean. count: how many have come."""
+
+    def __init__(self) -> None:
+        self.tokens, self.count = ANSWER, 0
+
+    def came(self, tokens: int) -> None:
+        """An answer of so many tokens."""
+        self.count += 1
+        self.tokens += (tokens - self.tokens) / min(self.count, LAST)
 
 
 def answer_tokens(work: Work) -> int:

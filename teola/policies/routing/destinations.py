@@ -98,3 +98,21 @@ def wait_s(profile: EngineProfile, pending: float) -> float:
     step = times_of(profile)
     each = step.base_s / profile.max_batch + step.per_token_s + TYPICAL * step.per_pair_s
     return pending * each
+
+
+def memory_wait_s(
+    profile: EngineProfile, kv_tokens: int, calls: int, context: int, tokens: int, answer: float
+) -> float:
+    """Seconds until a call of so many tokens has room in a KV memory of `kv_tokens` beside `calls`
+    others, whose prompts have `context` tokens. Each holds half an answer of `answer` tokens on
+    average, and while one answer is written the memory is handed on once:
+
+        excess = context + calls x answer / 2 + tokens - kv_tokens
+        excess / tokens held x answer x seconds of a step
+    """
+    grown = context + calls * answer / 2
+    excess = grown + tokens - kv_tokens
+    if excess <= 0 or not calls:
+        return 0.0
+    held = min(float(kv_tokens), grown)
+    return excess / held * answer * times_of(profile).seconds(calls, held)

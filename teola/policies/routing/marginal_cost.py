@@ -35,6 +35,7 @@ from teola.policies.routing.base import (
     RoutingPolicy,
     found_tokens,
 )
+from teola.policies.routing.call_seconds import MeanAnswer
 from teola.policies.routing.destinations import bound, compared, times_of, wait_s
 from teola.policies.work import Work
 from teola.profile import EngineProfile
@@ -42,10 +43,6 @@ from teola.profile import EngineProfile
 STALLED: Final = 0.5
 MOST: Final = 20.0
 EVICTED: Final = 2.0
-ANSWER: Final = 256.0
-"""Tokens of an answer before any has come."""
-LAST: Final = 1000
-"""Answers whose mean counts, about."""
 
 
 class Prices(NamedTuple):
@@ -125,7 +122,7 @@ class MarginalCost(RoutingPolicy):
     observes = (Finished,)
 
     def __init__(self) -> None:
-        self.answer, self._answers = ANSWER, 0
+        self._answers = MeanAnswer()
         self._profiles: list[EngineProfile] = []
         self._prices: list[Prices] = []
         self._kinds: list[Prices] = []
@@ -135,6 +132,11 @@ class MarginalCost(RoutingPolicy):
         self._steps_s: list[float] = []
         """Of each instance, unless all are alike."""
         self._standings = Standings(())
+
+    @property
+    def answer(self) -> float:
+        """Tokens of a mean answer."""
+        return self._answers.tokens
 
     def _priced(self) -> list[Prices]:
         """Of each instance. Where times are learned, profiles are others whenever that changes."""
@@ -192,5 +194,4 @@ class MarginalCost(RoutingPolicy):
 
     def observe(self, event: Happening, now: float) -> None:
         if isinstance(event, Finished) and event.generated:
-            self._answers += 1
-            self.answer += (event.generated - self.answer) / min(self._answers, LAST)
+            self._answers.came(event.generated)
