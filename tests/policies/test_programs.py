@@ -279,7 +279,7 @@ def test_a_rate_holds_until_the_age_at_which_it_changes() -> None:
 @catches(
     "silence-teaches-late",
     "a session that ended in silence teaches nothing for an hour",
-    edited(Returns._fitted, "_add(gone, self._away.get(one, ()), now)", "pass"),
+    edited(Returns._fitted, "_add(gone, self._away.get(kind, ()), now)", "pass"),
 )
 def test_silence_teaches_as_it_goes_on() -> None:
     rates = []

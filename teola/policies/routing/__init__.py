@@ -29,7 +29,7 @@ from teola.policies.routing.workload_balanced import WorkloadBalanced
 from teola.registry import Factories
 
 DEFAULT: Final = "least_loaded"
-"""What the paper routes by."""
+"""The routing policy of the paper, and the default."""
 
 ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "least_loaded": LeastLoaded,
@@ -52,7 +52,7 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "dualmap": DualMap,
 }
 WHOLE: Final[dict[str, Callable[..., Paced]]] = {"paced": Paced}
-"""Those that are order and routing in one: they stand in both registries (decision 0057)."""
+"""Policies that are batching and routing in one: they stand in both registries (decision 0057)."""
 REGISTRY: Final = Factories(
     "routing policy", "teola.policies", {**ROUTING, **WHOLE}, [RoutingPolicy], "routing."
 )
