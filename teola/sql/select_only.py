@@ -34,8 +34,8 @@ def select_only(sql: str, dialect: str, tables: Collection[str] | Schema | None 
     all but the database's own. Raises ToolError for anything else, with what to do about it, and
     UnknownName for another dialect.
     """
-    known = tables if tables is None or isinstance(tables, Schema) else _schema(tuple(tables))
-    return _filtered(sql, dialect_named(dialect), known)
+    schema = tables if tables is None or isinstance(tables, Schema) else _schema(tuple(tables))
+    return _filtered(sql, dialect_named(dialect), schema)
 
 
 @lru_cache(maxsize=64)

@@ -46,7 +46,7 @@ def _table(
     time: LookTime,
 ) -> SqlTable:
     try:
-        found = connection.execute(COLUMNS, (name,)).fetchall()
+        described = connection.execute(COLUMNS, (name,)).fetchall()
         points = {
             column: f"{table}.{to}" if to else table
             for column, table, to in connection.execute(KEYS, (name,))
@@ -55,7 +55,7 @@ def _table(
         return SqlTable(name, (), view=view, note=str(error))
     seen: dict[str, list[Any]] = defaultdict(list)
     rows = None
-    shown = [column for column, _, _ in found if f"{name}.{column}" not in private]
+    shown = [column for column, _, _ in described if f"{name}.{column}" not in private]
     note = ""
     try:
         if shown:
@@ -72,14 +72,14 @@ def _table(
         note = str(error)
     columns = tuple(
         SqlColumn(column, kind, "", bool(key), points.get(column, ""), samples(seen[column]))
-        for column, kind, key in found
+        for column, kind, key in described
     )
     return SqlTable(name, columns, rows, view=view, note=note)
 
 
 @contextmanager
 def _briefly(connection: sqlite3.Connection, time: LookTime) -> Iterator[None]:
-    """Leave what takes longer than there is time for a table."""
+    """Skip a table that takes more time than there is for one."""
     until = monotonic() + time.left_s()
     connection.set_progress_handler(lambda: monotonic() > until, STEPS)
     try:
