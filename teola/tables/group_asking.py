@@ -35,8 +35,8 @@ VALUE, ERROR = "teola_value", "teola_error"
 
 
 def prompted(call: LlmCall) -> tuple[LlmCall, ...]:
-    """The calls that are sent for a call of a plan: for an LLM_AGG that of its rows, and that of
-    answers."""
+    """The calls that are sent for a call of a plan. For an LLM_AGG these are two: one for its rows,
+    and one that combines answers."""
     if call.group is None:
         return (call,)
     leaf = replace(
@@ -78,7 +78,7 @@ class PartFilling:
             yield before, "".join(held)
 
     def _fitted(self, text: str) -> tuple[str, int]:
-        """A line that is no longer than a part of `least` lines allows, and its tokens."""
+        """A line, cut so that a part has room for `least` lines, and its tokens."""
         size = self.count(text)
         longest = None if self.room is None else self.room // self.least
         if longest is None or size <= longest:
@@ -92,7 +92,7 @@ class PartFilling:
 
 
 def filling(call: LlmCall, most: int, least: int, window: ModelWindow | None) -> PartFilling:
-    """How parts of a call are filled."""
+    """The filling of a call's parts."""
     if window is None:
         return PartFilling(most, None, least, estimated_tokens)
     room = window.room(call)
@@ -155,7 +155,7 @@ class GroupAsking:
         )
 
     def fill(self, name: str, sql: str, parts: PartFilling) -> str:
-        """A table of parts of the lines of `sql`. Its name."""
+        """Make a table of parts with the lines of `sql`. Returns its name."""
         import pyarrow as pa
 
         con, table = self.asker.con, f"{self.ask.table}_{name}"
@@ -194,7 +194,7 @@ class GroupAsking:
         return table
 
     def _asked(self, name: str, call: LlmCall, sql: str, least: int) -> str:
-        """A table of parts with their answers. Its name."""
+        """Make a table of parts with their answers. Returns its name."""
         asker = self.asker
         assert self.ask.call.group is not None
         window = asker.window_of(call, look=not asker.closed)
@@ -206,7 +206,7 @@ class GroupAsking:
         return table
 
     def _settle(self, parts: str, done: str) -> bool:
-        """Note the groups that have their answer. Whether there are others.
+        """Note the groups that have their answer. Returns whether there are others.
 
         A group has an error where a part has one: an answer for some of its rows is none for it. A
         part whose answer says nothing is left out.

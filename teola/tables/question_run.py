@@ -124,8 +124,8 @@ class QuestionRun:
         self._judge(stopped, end)
 
     def finish(self, sql: str, *, shared: float) -> None:
-        """Have the answers of rows that other runs were at; ask those that they let go of. sql: of
-        all rows. shared: see RowsCall. Raises Stopped."""
+        """Wait for the answers to rows that other runs have claimed, and ask those that they let go
+        of. sql: of all rows. shared: see RowsCall. Raises Stopped."""
         spent = self.spent
         free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE})"
         while True:
@@ -188,13 +188,14 @@ class QuestionRun:
                 yield Row(id, text, first != before)
                 before = first
 
-    def _hear(self, some: Sequence[RowAnswer]) -> None:
+    def _hear(self, answers: Sequence[RowAnswer]) -> None:
         with self._lock:
-            self.came += some
+            self.came += answers
         self._woken.set()
 
     def _follow(self, handle: RowsHandle) -> Stopped | None:
-        """Write answers as they come until the run has ended. Why it has to end before, if so."""
+        """Write answers as they come until the run has ended. Returns why it has to stop early, if
+        it has to."""
         written = time.monotonic()
         while True:
             self._woken.wait(0.05 if self.came else 0.2)
@@ -214,7 +215,7 @@ class QuestionRun:
                 return stopped
 
     def _stopped(self) -> Stopped | None:
-        """Why the run has to end now."""
+        """Why the run has to stop now; None: it goes on."""
         try:
             self.spent.check()
         except Stopped as stopped:
@@ -225,13 +226,14 @@ class QuestionRun:
         return self.spent.failed_too_often(self.allowed())
 
     def _write(self) -> None:
-        """Write what has come; what is not on the disk when this fails is there still."""
+        """Write answers that have come. If it fails, answers that are not stored yet are still in
+        memory."""
         left = len(self.came)  # not what comes meanwhile: that would be small writes without end
         while left:
             with self._lock:
                 batch = self.came[: min(left, BATCH)]
             left -= len(batch)
-            rows = [self._stored(one) for one in batch]
+            rows = [self._stored(answer) for answer in batch]
             self.answers.add(self.operator.digest, rows)
             with self._lock:
                 del self.came[: len(batch)]
@@ -262,7 +264,7 @@ class QuestionRun:
 
 
 def storable(text: str | None) -> str | None:
-    """A text that UTF-8 has: halves of a surrogate pair are joined, single ones replaced."""
+    """A text that UTF-8 can encode: halves of a surrogate pair are joined, single ones replaced."""
     if text is None or text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
