@@ -448,14 +448,14 @@ class Configuration(_Table):
         if not self.tables:
             return {}
         with needs("tables", "`[tables.NAME]` of the configuration"):
-            from teola.tables.workspace import checked, read_columns
+            from teola.tables.workspace import checked_tables, read_columns
         found: dict[str, TableSource] = {}
         for name, table in self.tables.items():
             try:
                 found[name] = table.source()
             except InputError as error:
                 raise InputError(f"table {name!r}: {error}") from None
-        checked(found)
+        checked_tables(found)
         for name, source in found.items():
             if self.tables[name].secret is None:
                 read_columns(name, source)

@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from teola.sql.duckdb_reader import opened_duckdb
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import SAMPLED_ROWS, LookTime, SqlColumn, SqlTable, as_json, samples
+from teola.sql.sql_tables import (
+    SAMPLED_ROWS,
+    LookTime,
+    SqlColumn,
+    SqlTable,
+    samples,
+    tables_as_json,
+)
 
 AGAIN_S: Final = 0.1
 """Seconds between interrupts of a statement that does not stop."""
@@ -78,7 +85,7 @@ def describe_duckdb(
                 for column, kind, about in listed
             )
             tables.append(SqlTable(name, columns_, rows, (comment or "")[:200], view, note))
-    return as_json(tables)
+    return tables_as_json(tables)
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def opened_duckdb(path: str, limits: LookupLimits) -> Iterator[duckdb.DuckDBPyCo
             finally:
                 timer.cancel()
     except duckdb.OutOfMemoryException:
-        raise StatementStopped(too_much(limits), "memory") from None
+        raise StatementStopped(too_much_memory(limits), "memory") from None
     except duckdb.Error as error:
         if monotonic() > until:
             raise StatementStopped(limits.late, "time", limits.seconds) from None
@@ -95,7 +95,7 @@ def opened_duckdb(path: str, limits: LookupLimits) -> Iterator[duckdb.DuckDBPyCo
         raise ToolError(f"the database says: {message}") from None
 
 
-def too_much(limits: LookupLimits) -> str:
+def too_much_memory(limits: LookupLimits) -> str:
     """The message to the model about a statement that took all its memory."""
     return f"it took more than {limits.memory_bytes // 2**20:,} MiB of memory: ask for less"
 

@@ -38,7 +38,7 @@ FILE_BYTES: Final = 16 * 2**20
 OWN_SHARE: Final = 7 / 8
 """Share of its memory that may be its own; the rest is for code of libraries, which no limit
 counts."""
-HEADER: Final = 4
+HEADER_BYTES: Final = 4
 """Bytes that tell the length of a message."""
 
 
@@ -48,8 +48,8 @@ def main(memory_bytes: int) -> None:
     requests, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
     while select.select([requests], [], [], IDLE_S)[0]:
-        header = _read(requests, HEADER)
-        if len(header) < HEADER:
+        header = _read(requests, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
             return
         request = json.loads(_read(requests, int.from_bytes(header)))
         limits = LookupLimits(**request["limits"])
@@ -57,7 +57,7 @@ def main(memory_bytes: int) -> None:
         answer = answered(request, limits)
         signal.setitimer(signal.ITIMER_REAL, 0)
         text = json.dumps({**answer, "peak_bytes": peak_bytes()}).encode()
-        _write(answers, len(text).to_bytes(HEADER) + text)
+        _write(answers, len(text).to_bytes(HEADER_BYTES) + text)
         if answer.get("limit") == "memory":
             return  # what it took may not all have been given back
 
@@ -76,9 +76,9 @@ def answered(request: dict[str, Any], limits: LookupLimits) -> dict[str, Any]:
     except ToolError as error:
         return {"error": str(error)}
     except MemoryError:
-        from teola.sql.duckdb_reader import too_much
+        from teola.sql.duckdb_reader import too_much_memory
 
-        return {"error": too_much(limits), "limit": "memory"}
+        return {"error": too_much_memory(limits), "limit": "memory"}
     except Exception as error:  # noqa: BLE001 - the parent tells it, and this process is the edge
         return {"error": reason_of(error)}
     if not isinstance(result, Rows):
@@ -108,7 +108,7 @@ def request_of(work: str, limits: LookupLimits, schema: Schema | None, **more: A
     text = json.dumps(
         {"work": work, "limits": asdict(limits), "schema": described, **more}
     ).encode()
-    return len(text).to_bytes(HEADER) + text
+    return len(text).to_bytes(HEADER_BYTES) + text
 
 
 def _read(descriptor: int, count: int) -> bytes:

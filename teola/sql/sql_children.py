@@ -27,7 +27,7 @@ from typing import Any, Final
 from teola.confinement import environment
 from teola.errors import QueryCancelled, ToolError
 from teola.sql import sql_child
-from teola.sql.sql_child import GRACE_S, HEADER, request_of
+from teola.sql.sql_child import GRACE_S, HEADER_BYTES, request_of
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
 from teola.sql.stopped import LOOK_S, StatementStopped, Wanted
@@ -71,7 +71,7 @@ class _Child:
                 view = view[self._process.stdin.write(view) or 0 :]
         except OSError:
             return None
-        received, length = bytearray(), HEADER
+        received, length = bytearray(), HEADER_BYTES
         while len(received) < length:
             if not select.select([out], [], [], LOOK_S)[0]:
                 self._look()
@@ -86,10 +86,10 @@ class _Child:
             if not piece:
                 return None
             received += piece
-            if length == HEADER and len(received) >= HEADER:
-                length += int.from_bytes(received[:HEADER])
+            if length == HEADER_BYTES and len(received) >= HEADER_BYTES:
+                length += int.from_bytes(received[:HEADER_BYTES])
         self.fresh = False
-        return bytes(memoryview(received)[HEADER:])
+        return bytes(memoryview(received)[HEADER_BYTES:])
 
     def _look(self) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):

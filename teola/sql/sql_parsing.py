@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(r"<Token token_type: [\w.]+, text: (.*?), line: [^>]*
 """A token as sqlglot's errors print it."""
 
 
-def parsed(sql: str, dialect: SqlDialect) -> exp.Expr:
+def parsed_statement(sql: str, dialect: SqlDialect) -> exp.Expr:
     """The one statement of a text. Raises ToolError."""
     with needs("sql", "the filter of SQL statements"):
         import sqlglot  # noqa: F401
@@ -50,7 +50,7 @@ def parsed(sql: str, dialect: SqlDialect) -> exp.Expr:
     return statements[0]
 
 
-def written(tree: exp.Expr, dialect: SqlDialect) -> str:
+def statement_text(tree: exp.Expr, dialect: SqlDialect) -> str:
     """A statement as text, without comments. Raises ToolError."""
     from sqlglot.errors import ErrorLevel
 

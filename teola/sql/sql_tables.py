@@ -65,7 +65,7 @@ class LookTime:
         return max(0.0, min(LOOKS_S, self._until - monotonic()))
 
 
-def as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
+def tables_as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
     """Tables as JSON has them."""
     return [
         {
@@ -78,7 +78,7 @@ def as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
     ]
 
 
-def from_json(listed: Iterable[Mapping[str, Any]]) -> tuple[SqlTable, ...]:
+def tables_from_json(listed: Iterable[Mapping[str, Any]]) -> tuple[SqlTable, ...]:
     """Tables from JSON."""
     return tuple(
         SqlTable(

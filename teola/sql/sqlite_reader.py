@@ -26,7 +26,7 @@ from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema, folded_tables
 from teola.sql.stopped import StatementStopped
 
-STEPS: Final = 10_000
+CLOCK_STEPS: Final = 10_000
 """Steps of SQLite's machine after which the clock is read."""
 READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
@@ -94,7 +94,7 @@ def opened_sqlite(path: str, limits: LookupLimits) -> Iterator[sqlite3.Connectio
                 connection.setlimit(limit, most)
             connection.execute(WARMING).close()
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            connection.set_progress_handler(lambda: monotonic() > until, STEPS)
+            connection.set_progress_handler(lambda: monotonic() > until, CLOCK_STEPS)
             yield connection
     except sqlite3.Error as error:
         if monotonic() > until:
@@ -163,19 +163,19 @@ def _check_names(connection: sqlite3.Connection, sql: str, schema: Schema) -> No
     with closing(sqlite3.connect(":memory:")) as empty:
         for name, table in tables.items():
             columns = [
-                quoted(column)
+                quoted_name(column)
                 for (column,) in connection.execute(COLUMNS, (name,))
                 if SQLITE.folded(column) not in table.private
             ]
             if columns:
                 # Without a rowid, which may be another name of a private key.
                 ending = f", PRIMARY KEY ({columns[0]})) WITHOUT ROWID" if table.private else ")"
-                empty.execute(f"CREATE TABLE {quoted(name)} ({', '.join(columns)}{ending}")
+                empty.execute(f"CREATE TABLE {quoted_name(name)} ({', '.join(columns)}{ending}")
         empty.execute(WARMING).close()
         empty.set_authorizer(reads)
         empty.execute(f"EXPLAIN {sql}").close()
 
 
-def quoted(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name in double quotes."""
     return '"' + name.replace('"', '""') + '"'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from teola.sql.dialects import dialect_named
 from teola.sql.dialects.dialect import SqlDialect
-from teola.sql.sql_parsing import parsed
+from teola.sql.sql_parsing import parsed_statement
 from teola.sql.sql_schema import Schema, folded_tables
 from teola.sql.with_scopes import part_name, visible_parts
 
@@ -35,7 +35,7 @@ def facts_of(sql: str, dialect: str, schema: Schema) -> StatementFacts:
     from sqlglot import exp
 
     sql_dialect = dialect_named(dialect)
-    tree = parsed(sql, sql_dialect)
+    tree = parsed_statement(sql, sql_dialect)
     tables = folded_tables(schema, sql_dialect)
     names: dict[str, None] = {}
     for table in tree.find_all(exp.Table, bfs=False):

@@ -66,7 +66,7 @@ class OthersAnswers(NamedTuple):
 
 
 NO_OTHERS: Final = OthersAnswers()
-FREE: Final = "teola_free"
+FREE_KEYS: Final = "teola_free"
 """Keys that can be asked again, see `AnswerTable.settle`."""
 
 
@@ -258,7 +258,7 @@ class AnswerTable:
 
     def settle(self, operator: str) -> OthersAnswers:
         """Copy the answers that others gave, since it was called last, to keys that `claim` left to
-        them. Keys that can be asked are in the table `FREE` then. Raises AnswersLost."""
+        them. Keys that can be asked are in the table `FREE_KEYS` then. Raises AnswersLost."""
         return NO_OTHERS
 
     def release(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.llm_call import LlmCall, call_of
+from teola.tables.llm_call import LlmCall, llm_call_of
 from teola.tables.marks import ERROR, GROUP_ERROR, GROUP_VALUE, VALUE, retrieval_node
 from teola.tables.retrieval_call import retrieval_of
 
@@ -173,7 +173,7 @@ def llm(instruction: str, *fields: Any, error: bool = False, **options: Any) -> 
     """
     if not isinstance(instruction, str):
         raise InputError(f"the instruction must be a text, not {instruction!r}")
-    call = call_of(instruction, options)
+    call = llm_call_of(instruction, options)
     return Expression(call_node(call, [node_of(field) for field in fields], error=error))
 
 
@@ -190,7 +190,7 @@ def llm_agg(
         raise InputError(f"the instruction must be a text, not {instruction!r}")
     if not fields:
         raise InputError("llm_agg needs a column: llm_agg('instruction', t.column)")
-    call = call_of(instruction, options, grouped=True)
+    call = llm_call_of(instruction, options, grouped=True)
     listed = order_by if isinstance(order_by, (list, tuple)) else [order_by]
     keys = [node_of(value) for value in listed]
     order = [key if isinstance(key, exp.Ordered) else exp.Ordered(this=key) for key in keys]

@@ -31,7 +31,7 @@ def extractor(call: LlmCall) -> Extract:
 def wanted_of(call: LlmCall) -> str:
     """The value that a call's answers are searched for, described in words."""
     if call.choices is not None:
-        return "choice of " + ", ".join(map(shown, call.choices))
+        return "choice of " + ", ".join(map(choice_text, call.choices))
     if call.pattern is not None:
         return f"match of {call.pattern}"
     return "JSON of the schema" if call.schema is not None else f"value of type {call.type}"
@@ -56,7 +56,7 @@ def word(text: str) -> str:
     return f"{before}{re.escape(text)}{after}"
 
 
-def shown(choice: Choice) -> str:
+def choice_text(choice: Choice) -> str:
     """A choice as text."""
     return str(choice).lower() if isinstance(choice, bool) else str(choice)
 
@@ -70,7 +70,7 @@ def enforceable(pattern: str) -> str | None:
 
 
 def _choosing(choices: tuple[Choice, ...]) -> Extract:
-    texts = [shown(choice) for choice in choices]
+    texts = [choice_text(choice) for choice in choices]
     patterns = [word(text) for text in texts]
     by_text = {text: text for text in texts}
 

@@ -27,7 +27,7 @@ from teola.tables.plan_steps import ROW, MakeTable
 from teola.tables.prompt_text import canonical, lines_of
 from teola.tables.scope import level
 
-TEXT, EMPTY = "teola_text", "teola_empty"
+LINES, ROW_EMPTY = "teola_text", "teola_empty"
 """Columns of a table of texts: the lines of a row, and whether all of its fields are NULL."""
 
 
@@ -116,7 +116,7 @@ class GroupLists:
         self.cutter.step(
             MakeTable(
                 table,
-                f"SELECT {ROW}, {lines_of(called, texts)} AS {TEXT}, {empty} AS {EMPTY} "
+                f"SELECT {ROW}, {lines_of(called, texts)} AS {LINES}, {empty} AS {ROW_EMPTY} "
                 f"FROM (SELECT {ROW}, {columns} FROM {self.table})",
             )
         )

@@ -114,7 +114,7 @@ class LlmCall:
         return sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()[:32]
 
 
-def call_of(
+def llm_call_of(
     instruction: str,
     options: Mapping[str, Any],
     names: Sequence[str] = (),
@@ -123,7 +123,7 @@ def call_of(
 ) -> LlmCall:
     """The call with these options. grouped: whether it is an LLM_AGG. Raises InputError."""
     called, valid = ("LLM_AGG", GROUP_OPTIONS) if grouped else ("LLM", OPTIONS)
-    check_options(called, options, valid)
+    check_call_options(called, options, valid)
     if not instruction.strip():
         raise InputError(f"{called} needs an instruction that says something")
     restrictions = [
@@ -164,7 +164,7 @@ def call_of(
     )
 
 
-def check_options(called: str, options: Iterable[str], valid: Sequence[str]) -> None:
+def check_call_options(called: str, options: Iterable[str], valid: Sequence[str]) -> None:
     """Raise InputError for an option that the function does not have."""
     for name in options:
         if name not in valid:

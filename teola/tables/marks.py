@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, LlmCall, call_of
+from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, LlmCall, llm_call_of
 from teola.tables.places import place, refused
 from teola.tables.retrieval_call import USAGE, RetrievalCall, retrieval_of
 
@@ -228,7 +228,7 @@ def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
         else:
             fields.append(argument)
     try:
-        call = call_of(str(arguments[0].this), options, grouped=grouped)
+        call = llm_call_of(str(arguments[0].this), options, grouped=grouped)
     except InputError as error:
         raise InputError(f"{error}{place(node, sql)}") from None
     if grouped and not fields:

@@ -269,7 +269,7 @@ def _asking(
                     ):
                         notes.append(identity.doubt)
                         log.warning(identity.doubt)
-            query = digest_of(plan)
+            query = query_digest(plan)
             asker = CallAsker(
                 workspace.con,
                 answers,
@@ -298,7 +298,7 @@ def _asking(
             answers.close()
 
 
-def digest_of(plan: TablePlan) -> str:
+def query_digest(plan: TablePlan) -> str:
     """Digest of a query, by which an interrupted run finds its samples again."""
     return sha256(repr(plan).encode()).hexdigest()[:16]
 

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from teola.errors import InputError, ToolError, UnknownName
 from teola.sql.dialects import dialect_named
-from teola.sql.sql_parsing import parsed
+from teola.sql.sql_parsing import parsed_statement
 from teola.tables.places import place, refused
 
 GIVE: Final = (
@@ -40,7 +40,7 @@ def read_query(sql: str, tables: Collection[str]) -> exp.Query:
     if not sql.strip():
         raise InputError("the query is empty: write a SELECT")
     try:
-        tree = parsed(sql, dialect_named("duckdb"))
+        tree = parsed_statement(sql, dialect_named("duckdb"))
     except ToolError as error:
         raise InputError(str(error)) from None
     if not isinstance(tree, exp.Query):

@@ -20,9 +20,9 @@ from teola.graph import DecodeParams
 from teola.policies.ledger import Ledger
 from teola.price import Price
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
-from teola.tables.answer_table import FREE, AnswerTable, Operator, StoredAnswer
+from teola.tables.answer_table import FREE_KEYS, AnswerTable, Operator, StoredAnswer
 from teola.tables.call_stage import CallStage
-from teola.tables.extract import enforceable, extractor, shown
+from teola.tables.extract import choice_text, enforceable, extractor
 from teola.tables.llm_call import LlmCall
 from teola.tables.run_limits import Spent, Stopped
 
@@ -127,7 +127,7 @@ class QuestionRun:
         """Wait for the answers to rows that other runs have claimed, and ask those that they let go
         of. sql: of all rows. shared: see RowsCall. Raises Stopped."""
         spent = self.spent
-        free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE})"
+        free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE_KEYS})"
         while True:
             came = self.answers.settle(self.operator.digest)
             self.stage.answered_before += came.answered
@@ -285,6 +285,6 @@ def decode_of(call: LlmCall) -> DecodeParams:
         max_tokens=call.max_tokens,
         temperature=call.temperature,
         schema=call.schema,
-        choices=tuple(map(shown, call.choices)) if call.choices else None,
+        choices=tuple(map(choice_text, call.choices)) if call.choices else None,
         pattern=enforceable(call.pattern) if call.pattern else None,
     )

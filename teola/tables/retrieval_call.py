@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from teola.errors import InputError
-from teola.tables.llm_call import check_options
+from teola.tables.llm_call import check_call_options
 
 CONTEXTS: Final = "VARCHAR[]"
 """The type of its column."""
@@ -39,7 +39,7 @@ class RetrievalCall:
 
 def retrieval_of(collection: Any, k: Any, options: Mapping[str, Any]) -> RetrievalCall:
     """The call of a RETRIEVE with these arguments. Raises InputError."""
-    check_options("RETRIEVE", options, ("keep_rank",))
+    check_call_options("RETRIEVE", options, ("keep_rank",))
     if not isinstance(collection, str) or not collection.strip():
         raise InputError(f"RETRIEVE needs the name of a collection, not {collection!r}: {USAGE}")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST:

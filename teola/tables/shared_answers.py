@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 
 from teola.errors import InputError
 from teola.tables.answer_table import (
-    FREE,
+    FREE_KEYS,
     LEASE_S,
     AnswersLost,
     AnswerTable,
@@ -153,7 +153,7 @@ class SharedAnswers(AnswerTable):
             with_others = self.database.held(self.run, left) if left else set()
             for key in left:
                 (held if key in with_others else free).append(key)
-        for table, keys in ((AWAITED, held), (FREE, free)):
+        for table, keys in ((AWAITED, held), (FREE_KEYS, free)):
             self.con.execute(
                 f"CREATE OR REPLACE TABLE {table} AS SELECT unnest(?::VARCHAR[]) AS key", [keys]
             )

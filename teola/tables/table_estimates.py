@@ -23,11 +23,18 @@ from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
 from teola.tables.counted_tokens import CHARACTERS_A_TOKEN, SAMPLED, TokenSize, token_size
 from teola.tables.executor import Executor
-from teola.tables.group_asking import ERROR, VALUE, GroupAsking, combined, filling, prompted
-from teola.tables.group_calls import TEXT
+from teola.tables.group_asking import (
+    ANSWER,
+    FAULT,
+    GroupAsking,
+    combined,
+    filling,
+    prompted,
+)
+from teola.tables.group_calls import LINES
 from teola.tables.llm_call import LlmCall
 from teola.tables.model_identity import config_of, identity_of, named_identity
-from teola.tables.plan_runs import RunOptions, digest_of
+from teola.tables.plan_runs import RunOptions, query_digest
 from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
 from teola.tables.row_asking import ONLY_ORDER, CallAsker, asks_nothing, prompt_lines
 from teola.tables.run_limits import RunLimits, Spent
@@ -214,7 +221,7 @@ class _Estimator(CallAsker):
         # Fields that are answers are not known yet: a line without a value stands for them.
         rows = asking.rows_sql(empty=True)
         table = asking.fill("parts", rows, filling(leaf, most, 1, None))
-        self.run(AskCall(table, leaf, (TEXT,), None, VALUE, ERROR))
+        self.run(AskCall(table, leaf, (LINES,), None, ANSWER, FAULT))
         parts = self.estimates[-1]
         sizes = self.con.execute(f"SELECT count(*) FROM {table} GROUP BY teola_group").fetchall()
         operator = self.operator(leaf).digest
@@ -344,7 +351,7 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
     except AnswersInUse as error:
         notes.append(f"{error}; all questions are counted as to be asked")
         answers = AnswerTable(workspace.con)
-    query = digest_of(plan)
+    query = query_digest(plan)
 
     def model_of(call: Any) -> str:
         if options.runtime is not None:

@@ -41,7 +41,7 @@ class Workspace:
         threads: int | None = None,
         empty: bool = False,
     ) -> None:
-        sources = checked(tables)
+        sources = checked_tables(tables)
         _sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{SPILLED}{os.getpid()}-"))
         self.con = duckdb.connect()
@@ -145,7 +145,7 @@ def _alive(process: int) -> bool:
     return True
 
 
-def checked(tables: Mapping[str, Any]) -> dict[str, TableSource]:
+def checked_tables(tables: Mapping[str, Any]) -> dict[str, TableSource]:
     """Tables by name, with their names checked. Raises InputError."""
     sources: dict[str, TableSource] = {}
     for name, value in tables.items():

@@ -25,7 +25,7 @@ def answer_tokens(work: Work) -> int:
     return work.spec.expected_output or work.spec.planned_output
 
 
-def prefill_s(profile: EngineProfile, tokens: float) -> float:
+def prompt_alone_s(profile: EngineProfile, tokens: float) -> float:
     """Seconds of the steps that compute a prompt alone."""
     step = profile.step
     steps = -(-tokens // max(1, profile.max_batch))
@@ -40,7 +40,7 @@ def step_s(profile: EngineProfile, context: float = 0.0) -> float:
 
 def call_s(profile: EngineProfile, prompt: float, answer: float) -> float:
     """Seconds of a call that has the instance to itself."""
-    return prefill_s(profile, prompt) + answer * step_s(profile, prompt)
+    return prompt_alone_s(profile, prompt) + answer * step_s(profile, prompt)
 
 
 def _about(slowness: float) -> int:

@@ -40,7 +40,7 @@ from teola.policies.routing.base import (
     Loads,
     RoutingPolicy,
 )
-from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prefill_s, step_s
+from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prompt_alone_s, step_s
 from teola.policies.work import Slice, Slots, Taker, Work
 from teola.profile import EngineProfile
 
@@ -55,7 +55,7 @@ NOWHERE: Final = -1
 
 def calls_at_once(profile: EngineProfile, prompt: float, answer: float, tau_s: float) -> float:
     """K: the calls of mean lengths that an instance may have in flight."""
-    prompt_s, step = prefill_s(profile, prompt), step_s(profile, prompt)
+    prompt_s, step = prompt_alone_s(profile, prompt), step_s(profile, prompt)
     if prompt_s <= 0 or tau_s <= 0:
         return inf
     share = min(max(LEAST, 1 - step / tau_s), 0.99)
@@ -257,7 +257,7 @@ class Paced(Ordered, RoutingPolicy):
         self._due = self._came + min(AGAIN, max(1, self._came // 8))
         prompt, answer = max(1.0, self._prompt), max(1.0, self._answer)
         self._alone_s = [step_s(profile, prompt) for profile in kinds.profiles]
-        self._token_s = [prefill_s(profile, prompt) / prompt for profile in kinds.profiles]
+        self._token_s = [prompt_alone_s(profile, prompt) / prompt for profile in kinds.profiles]
         self._tau_s = self.tau * min(self._alone_s)
         timed = kinds.timed and self._came > 0
         self.bounds = [

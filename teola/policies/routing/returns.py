@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from teola.kv.policies.pauses import AGES, FEW, count, guess, magnitude, rates
+from teola.kv.policies.pauses import AGES, FEW_PAUSES, count, guess, magnitude, return_rates
 
 REFIT: Final = 50
 """Pauses after which what is known is summed up anew; while less is known, a fifth of that."""
@@ -152,11 +152,11 @@ class Returns:
     def _fitted(self, kinds: Sequence[Hashable], now: float) -> Sequence[float] | None:
         back, gone = _together(self._back, kinds), _together(self._gone, kinds)
         given_up = sum(self._given_up.get(kind, 0) for kind in kinds)
-        if sum(back) + sum(gone) + given_up < FEW:
+        if sum(back) + sum(gone) + given_up < FEW_PAUSES:
             return None
         for kind in kinds:
             _add(gone, self._away.get(kind, ()), now)
-        return rates(back, gone)
+        return return_rates(back, gone)
 
 
 def _together(bins: dict[Hashable, list[float]], kinds: Sequence[Hashable]) -> list[float]:
