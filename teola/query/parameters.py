@@ -19,7 +19,7 @@ from teola.workflow.inputs import by_name
 
 OnAsk = Callable[[Inquiry], Any]
 """Answers what a query asks; may be async."""
-NOTHING: Final = object()
+NO_ANSWER: Final = object()
 """No answer."""
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -34,7 +34,7 @@ class RunCall(NamedTuple):
     on_ask: OnAsk | None
 
 
-def run_call(
+def run_call_of(
     inputs: Mapping[str, Any] | None = None,
     /,
     *,
@@ -69,7 +69,7 @@ class ResumeCall(NamedTuple):
 
 def resume_call(
     query_id: str,
-    answer: Any = NOTHING,
+    answer: Any = NO_ANSWER,
     *,
     ask: str | None = None,
     tenant: str = "default",

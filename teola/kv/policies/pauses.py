@@ -66,7 +66,7 @@ class Pauses:
             if not begins or pause <= SAME_ACCESS_S:
                 self._away[query] = Away(now, away.kind)
                 return away.kind
-            count(self._back, away.kind, pause)
+            count_pause(self._back, away.kind, pause)
             last = magnitude(pause)
         kind = category, last
         self._away[query] = Away(now, kind)
@@ -84,10 +84,10 @@ class Pauses:
         oldest = now - self._window
         while self._away and (first := next(iter(self._away.items())))[1].since < oldest:
             del self._away[first[0]]
-            count(self._given_up, first[1].kind, now - first[1].since)
+            count_pause(self._given_up, first[1].kind, now - first[1].since)
         left = {kind: [*ages] for kind, ages in self._given_up.items()}
         for away in self._away.values():
-            count(left, away.kind, now - away.since)
+            count_pause(left, away.kind, now - away.since)
         nothing = [0.0] * len(AGES)
         kinds = [*self._back.keys() | left.keys()]
         pairs = [(self._back.get(kind, nothing), left.get(kind, nothing)) for kind in kinds]
@@ -121,7 +121,7 @@ def magnitude(pause_s: float) -> int:
     return min(MAGNITUDES, int(log(max(pause_s, 1.0), MAGNITUDE)))
 
 
-def count(bins: dict[PauseKind, list[float]], kind: PauseKind, age: float) -> None:
+def count_pause(bins: dict[PauseKind, list[float]], kind: PauseKind, age: float) -> None:
     """Add a pause of this age."""
     bins.setdefault(kind, [0.0] * len(AGES))[bisect_right(AGES, max(0.0, age)) - 1] += 1.0
 

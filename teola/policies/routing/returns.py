@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from teola.kv.policies.pauses import AGES, FEW_PAUSES, count, guess, magnitude, return_rates
+from teola.kv.policies.pauses import AGES, FEW_PAUSES, count_pause, guess, magnitude, return_rates
 
 REFIT: Final = 50
 """Pauses after which what is known is summed up anew; while less is known, a fifth of that."""
@@ -91,7 +91,7 @@ class Returns:
         self._hear()
 
     def _learn(self, bins: dict[Hashable, list[float]], kind: Hashable, seconds: float) -> None:
-        count(bins, kind, seconds)
+        count_pause(bins, kind, seconds)
         self._known += 1
         self._hear()
         self._learned += 1
