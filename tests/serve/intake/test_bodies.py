@@ -22,7 +22,7 @@ async def test_long_ones_are_parsed_off_the_event_loop(monkeypatch: pytest.Monke
         where.append(threading.current_thread())
         return parse(text)
 
-    monkeypatch.setattr(bodies, "as_json", seen)
+    monkeypatch.setattr(bodies, "read_json", seen)
     long = [{}] * bodies.LONG
     assert await bodies.parsed("[1]") == [1]
     assert await bodies.parsed(json.dumps(long).encode()) == long
