@@ -1,8 +1,8 @@
 """What users say when they ask or answer a query: parameters that several methods of App have in
 common, each declared once.
 
-    def run_call(...) -> RunCall      the parameters, and what becomes of them
-    @parameters_of(run_call)          a method that takes them, and is given their RunCall
+    def run_call_of(...) -> RunCall      the parameters, and what becomes of them
+    @parameters_of(run_call_of)       a method that takes them, and is given their RunCall
     def run(self, asked: RunCall) -> Result
 """
 
