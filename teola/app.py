@@ -13,12 +13,11 @@ from typing import Any
 
 from teola.explain import Explanation
 from teola.graph import Inquiry, ToolStep
-from teola.profile import Profile
-from teola.profile import load as load_profile
+from teola.profile import Profile, load_profile
 from teola.query import ways
 from teola.query.application import Application
 from teola.query.job import Job
-from teola.query.parameters import ResumeCall, RunCall, parameters_of, resume_call, run_call
+from teola.query.parameters import ResumeCall, RunCall, parameters_of, resume_call, run_call_of
 from teola.query.result import Result
 from teola.query.spec import DEADLINE_S, Overrides, Passes, QuerySpec
 from teola.runtime.documents import collected
@@ -48,7 +47,7 @@ class App(Application):
 
     # --- running --------------------------------------------------------------------------
 
-    @parameters_of(run_call)
+    @parameters_of(run_call_of)
     def run(self, call: RunCall) -> Result:
         """Answer one query; inputs by keyword or as a mapping.
 
@@ -70,7 +69,7 @@ class App(Application):
         """
         return ways.wait(self, call)
 
-    @parameters_of(run_call)
+    @parameters_of(run_call_of)
     async def arun(self, call: RunCall) -> Result:
         """`run` for async code; cancelling it cancels the query."""
         return await ways.awaited(self, call)
@@ -126,7 +125,7 @@ class App(Application):
         jobs = [ways.job_of(self, QuerySpec(dict(q), *how, **most)) for q in queries]
         return ways.wait_for_all(jobs, on_done)
 
-    @parameters_of(run_call)
+    @parameters_of(run_call_of)
     def stream(self, call: RunCall) -> Iterator[Token | Progress | ToolStep | Result]:
         """Tokens of the final answer, progress, and steps of agents (`ToolStep` of teola.tools) as
         they come; the Result is the last item.
@@ -137,7 +136,7 @@ class App(Application):
         """
         return ways.follow(ways.job_of(self, call.spec), call.on_ask)
 
-    @parameters_of(run_call)
+    @parameters_of(run_call_of)
     def astream(self, call: RunCall) -> AsyncIterator[Token | Progress | ToolStep | Result]:
         """`stream` for async code."""
         return ways.follow_here(ways.job_of(self, call.spec), call.on_ask)

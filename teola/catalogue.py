@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from teola.app import App
-from teola.errors import InputError, UnknownName, whole
+from teola.errors import InputError, UnknownName, error_text
 from teola.registry import Registry
 
 
@@ -120,5 +120,5 @@ def _checked(where: str, loaded: Any) -> App:
 
 
 def _told(error: Exception) -> str:
-    message = whole(error)
+    message = error_text(error)
     return message if message == type(error).__name__ else f"{type(error).__name__}: {message}"

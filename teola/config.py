@@ -22,7 +22,7 @@ from teola.errors import InputError, UnknownName
 from teola.extras import needs
 from teola.policies.pairing import pair
 from teola.price import Price
-from teola.profile import load as load_profile
+from teola.profile import load_profile
 from teola.runtime.day_accounts import DayBudget
 from teola.runtime.engines import (
     DATABASES,
@@ -50,7 +50,7 @@ OVERRIDE_CHARACTERS: Final = 65_536
 PRIMITIVES: Final = 512
 INTERMEDIATE_BYTES: Final = 64 * 2**20
 EVENTS: Final = 4_096
-CLIENT_TOOLS: Final = MOST_TOOLS
+MOST_CLIENT_TOOLS: Final = MOST_TOOLS
 CLIENT_TOOL_CHARACTERS: Final = MOST_CHARACTERS
 OWN_CALLS_S: Final = 3600.0
 OWN_CALL_TURNS: Final = 256
@@ -120,7 +120,7 @@ class ServerTable(_Table):
         "older ones it is said how many they were.",
     )
     max_client_tools: int = Field(
-        default=CLIENT_TOOLS, ge=1, description="That a client may bring along to one query."
+        default=MOST_CLIENT_TOOLS, ge=1, description="That a client may bring along to one query."
     )
     max_client_tool_characters: int = Field(
         default=CLIENT_TOOL_CHARACTERS,
@@ -460,14 +460,14 @@ class Configuration(_Table):
         if not self.tables:
             return {}
         with needs("tables", "`[tables.NAME]` of the configuration"):
-            from teola.tables.workspace import checked, read_columns
+            from teola.tables.workspace import checked_tables, read_columns
         found: dict[str, TableSource] = {}
         for name, table in self.tables.items():
             try:
                 found[name] = table.source()
             except InputError as error:
                 raise InputError(f"table {name!r}: {error}") from None
-        checked(found)
+        checked_tables(found)
         for name, source in found.items():
             if self.tables[name].secret is None:
                 read_columns(name, source)

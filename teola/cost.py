@@ -52,7 +52,7 @@ class Cost:
         return size
 
 
-FREE: Final = Cost()
+NO_COST: Final = Cost()
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ LONGEST_REASON: Final = 65_536
 """Characters of what an error says: it may repeat what a tool or a server gave."""
 
 
-def whole(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error's text, its lines after the first indented; its type if it says nothing, or
     cannot."""
     try:
@@ -64,7 +64,7 @@ class TeolaError(Exception):
 def reason_of(error: Exception) -> str:
     """Why something failed, for whoever asked; errors that are not ours are named by their type.
     What a server said in words is part of it, and not of `str(error)`: logs have no use for it."""
-    reason, name = whole(error), type(error).__name__
+    reason, name = error_text(error), type(error).__name__
     if isinstance(error, EngineError) and error.said:
         return f"{reason}; it says: {error.said}"
     return reason if isinstance(error, TeolaError) or reason == name else f"{name}: {reason}"

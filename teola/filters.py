@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from .errors import LONGEST_NAME, InputError, UnknownName
 
-NAME: Final = "name"
+NAME_KEY: Final = "name"
 """The key that stands for a document's name and not for its metadata."""
 
 ORDERED: Final = frozenset({"$gt", "$gte", "$lt", "$lte"})
@@ -48,7 +48,7 @@ def comparisons(filters: Mapping[str, Any]) -> tuple[Comparison, ...]:
     if not isinstance(filters, Mapping):
         raise InputError(f"filters must be an object, not {type(filters).__name__}")
     parsed = tuple(_fields(filters, ()))
-    sized = [(c.path, c.operator, c.value) for c in parsed if c.path != (NAME,)]
+    sized = [(c.path, c.operator, c.value) for c in parsed if c.path != (NAME_KEY,)]
     size = len(json.dumps(sized, ensure_ascii=False))
     if size > MOST_CHARACTERS:
         raise InputError(
@@ -75,7 +75,7 @@ def _fields(filters: Mapping[str, Any], above: tuple[str, ...]) -> Iterator[Comp
             yield _condition(path, "$eq", value)
         elif value and all(isinstance(k, str) and k.startswith("$") for k in value):
             yield from (_condition(path, operator, operand) for operator, operand in value.items())
-        elif not value or len(path) == DEEPEST or path == (NAME,):
+        elif not value or len(path) == DEEPEST or path == (NAME_KEY,):
             raise InputError(
                 f"{where} is no comparison: give a value, or an object of operators "
                 f"({', '.join(sorted(OPERATORS))})"
@@ -111,7 +111,7 @@ def _condition(path: tuple[str, ...], operator: str, value: Any) -> Comparison:
 
 def _check_scalar(path: tuple[str, ...], operator: str, value: Any) -> None:
     where = _where(path)
-    if path == (NAME,) and not (isinstance(value, str) and value):
+    if path == (NAME_KEY,) and not (isinstance(value, str) and value):
         raise InputError(
             f"{operator} of {where} must be the name of a document, not {_kind(value)}"
         )

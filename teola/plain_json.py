@@ -115,7 +115,7 @@ TIGHT: Final = Style(
 """As bodies of answers are written."""
 
 
-def written(value: Any, style: Style = STRICT) -> str:
+def json_of(value: Any, style: Style = STRICT) -> str:
     """JSON values as JSON, written in pieces."""
     return "".join(json_pieces(value, style))
 

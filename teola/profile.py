@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from teola.cost import FREE, GAIN_THRESHOLD, UNTIMED, Cost, StepTime
+from teola.cost import GAIN_THRESHOLD, NO_COST, UNTIMED, Cost, StepTime
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.graph.ops import DECODES, PREFILLS, Op
@@ -146,7 +146,7 @@ class EngineProfile:
         if op in PREFILLS:
             step = self.step
             return Cost(step.base_s + step.prefill_s, per_token_s=step.per_token_s)
-        return self.costs.get(op, FREE)
+        return self.costs.get(op, NO_COST)
 
     def max_efficient_batch(self, op: Op) -> int:
         """Items of `op` past which a larger batch hardly raises throughput."""
@@ -297,7 +297,7 @@ def published(name: str) -> Profile:
 NAMED: Final = ("paper-7b", "paper-13b", "paper-30b", *PUBLISHED)
 
 
-def load(name: str) -> Profile:
+def load_profile(name: str) -> Profile:
     """A profile by name (`paper-13b`, `llama-8b-h100`) or from a JSON file. Raises InputError."""
     if name in PUBLISHED:
         return published(name)
@@ -381,9 +381,9 @@ def default(specs: Iterable[EngineSpec]) -> Profile:
 
 __all__ = [
     "FORMAT_VERSION",
-    "FREE",
     "GAIN_THRESHOLD",
     "NAMED",
+    "NO_COST",
     "PUBLISHED",
     "Cost",
     "EngineProfile",
@@ -392,7 +392,7 @@ __all__ = [
     "declared",
     "default",
     "from_json",
-    "load",
+    "load_profile",
     "paper",
     "published",
     "to_json",

@@ -34,8 +34,8 @@ REGISTRIES: Final[Mapping[str, Registry[Any]]] = {
     "batching": batching.REGISTRY,
     "routing": routing.REGISTRY,
     "eviction": eviction.REGISTRY,
-    "engine": engines.REGISTRY,
-    "component": components.REGISTRY,
+    "engine": engines.ENGINE_TYPES,
+    "component": components.COMPONENT_TYPES,
     "app": catalogue.REGISTRY,
     "tool": named_tools.REGISTRY,
 }

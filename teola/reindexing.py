@@ -15,7 +15,7 @@ from teola.engine import UNNAMED, EmbedderIdentity, Reindexes, Reindexing, Reind
 from teola.errors import EngineUnavailable, InputError
 from teola.query.spec import QuerySpec
 from teola.runtime.default_runtime import default_runtime
-from teola.runtime.embedder_identity import identity_of
+from teola.runtime.embedder_identity import embedder_identity_of
 from teola.runtime.runtime import Runtime
 from teola.workflow.components import Embedding
 
@@ -75,7 +75,7 @@ async def _reindexed(app: App, collection: str, tenant: str, report: OnReindexed
     store = home.host(STORE).engine
     if not isinstance(store, Reindexes):
         raise InputError(f"the engine {STORE!r} cannot embed a collection anew: index it again")
-    embedder = await identity_of(home.host(EMBEDDER), sentence=True)
+    embedder = await embedder_identity_of(home.host(EMBEDDER), sentence=True)
     work, needed = await store.reindexing(tenant, collection, embedder)
     try:
         embedded = await _Reindex(app, tenant, work, report).run() if needed else 0

@@ -29,8 +29,7 @@ from teola.graph import (
 )
 from teola.graph.ops import DECODES, PREFILLS
 from teola.passes.estimate import CHUNK_TOKENS, ITEM_TOKENS, ROLE_TOKENS, planned_output
-from teola.profile import Profile
-from teola.profile import load as load_profile
+from teola.profile import Profile, load_profile
 from teola.query.application import Application
 from teola.query.spec import Overrides
 from teola.runtime.engines import with_policies

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teola.profile import StepTime, load
+from teola.profile import StepTime, load_profile
 from teola.runtime.step_fit import RecordedRequest, RecordedRun, replay
 from tests.command_line import CommandLine
 
@@ -32,13 +32,13 @@ def test_runs_of_a_machine_make_its_profile(teola: CommandLine, tmp_path: Path) 
     assert (ended.code, ended.err) == (0, "")
     assert "llm: 10 ms for a step, 1 for each sequence" in ended.out
     assert "off by 0.0% on average, of 12 measurements" in ended.out
-    llm = load(str(file)).engines["llm"]
+    llm = load_profile(str(file)).engines["llm"]
     assert llm.step.seconds(5) == pytest.approx(0.015, rel=1e-4)
     assert (llm.max_batch, llm.max_sequences, llm.kv_blocks) == (512, 64, 250)
     words = (*FIT, runs(tmp_path), "--where", "machine=b", "--engine", "big", "--out", file)
     told = teola(*words, "--json").json
     assert told == json.loads(file.read_text())
-    both = load(str(file)).engines
+    both = load_profile(str(file)).engines
     assert both["llm"] == llm
     assert both["big"].step.seconds(5) == pytest.approx(0.035, rel=1e-4)
     assert (both["big"].max_batch, both["big"].kv_blocks) == (2048, None)
@@ -66,12 +66,12 @@ def test_a_recorded_run_makes_one_too(teola: CommandLine, tmp_path: Path) -> Non
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     for given in (tmp_path, tmp_path / "requests.jsonl"):
         assert "memory for 64,000 tokens of KV" in teola(*FIT, given, "--out", file).out
-        llm = load(str(file)).engines["llm"]
+        llm = load_profile(str(file)).engines["llm"]
         assert llm.step.seconds(4) == pytest.approx(step.seconds(4), rel=0.1)
         assert (llm.max_batch, llm.max_sequences) == (256, 128)
         assert (llm.kv_blocks, llm.block_tokens, llm.kv_tokens) == (2000, 32, 64_000)
     assert teola(*FIT, tmp_path, "--kv-tokens", "4000", "--out", file).code == 0
-    assert load(str(file)).engines["llm"].kv_blocks == 125
+    assert load_profile(str(file)).engines["llm"].kv_blocks == 125
     assert "--where chooses rows" in teola(*FIT, tmp_path, "-w", "a=b").refused(2)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from experiments.common.tiny_model import make_model
 from teola.graph import Op
-from teola.profile import load
+from teola.profile import load_profile
 from tests.command_line import CommandLine
 
 QUESTION = "question=How tall is the lighthouse of Arrenholm?"
@@ -95,7 +95,7 @@ def test_the_profile_of_an_embedder_is_what_explain_reads(
     assert on["cores"] >= 1
     assert on["memory_gib"] > 0
     assert on["packages"]["torch"] == version("torch")
-    profile = load(str(file))
+    profile = load_profile(str(file))
     assert profile.name == "here"
     found = profile.engines["embedding"]
     assert found.max_efficient in sizes
@@ -131,7 +131,7 @@ def test_the_profile_of_a_model_joins_the_others(
         assert size <= tokens < 2 * size
     widths = [point["items"] for point in points if point["op"] == "decoding"]
     assert widths == [1, 2, 4, 8, 16]
-    profile = load(str(file))
+    profile = load_profile(str(file))
     assert profile.engines["rerank"].max_batch == 7
     assert profile.engines["llm"].prefix_reuse
     assert profile.engines["llm"].keeps_prefixes

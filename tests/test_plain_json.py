@@ -17,7 +17,7 @@ from teola.plain_json import SPACED, STRICT, TIGHT, Style, json_pieces
 from teola.query.event_log import Event
 from teola.query.result import Result
 from teola.serve.api import _shown
-from teola.serve.chat.completions import said
+from teola.serve.chat.completions import answer_text
 from teola.serve.engines_api import EmbeddingsRequest, _embedded
 from teola.serve.long_json import LongJson
 
@@ -70,7 +70,7 @@ WRITERS: dict[str, Callable[[], Any]] = {
     "embeddings": lambda: embedded("float"),
     "embeddings, packed": lambda: embedded("base64"),
     "the last event": lambda: Event("done", RESULT).data,
-    "a completion": lambda: said(RESULT),
+    "a completion": lambda: answer_text(RESULT),
     "a query that is looked at": lambda: _shown(ENTRY),
     "a body": lambda: LongJson({"rows": [list(range(50))] * 2_000}),
 }

@@ -23,7 +23,7 @@ from teola.profile import (
     StepTime,
     default,
     from_json,
-    load,
+    load_profile,
     paper,
     to_json,
 )
@@ -212,7 +212,7 @@ def test_an_engine_unknown_to_the_profile_speaks_for_itself() -> None:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_json_there_and_back(name: str) -> None:
-    profile = load(name)
+    profile = load_profile(name)
     again = from_json(json.loads(json.dumps(to_json(profile))))
     assert again == profile
 
@@ -224,7 +224,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     pool = replace(engine, instances=3, pool=(engine, slow))
     profile = Profile("mine", {"sql": engine, "pool": pool}, dispatch_s=0.2)
     file.write_text(json.dumps(to_json(profile)))
-    assert load(str(file)) == profile
+    assert load_profile(str(file)) == profile
     assert [pool.of(i) for i in range(3)] == [engine, slow, pool]
 
 
@@ -272,10 +272,10 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "broken.json"
     file.write_text("{")
     with pytest.raises(InputError, match="is no JSON file"):
-        load(str(file))
+        load_profile(str(file))
     file.write_text("[]")
     with pytest.raises(InputError, match="version"):
-        load(str(file))
+        load_profile(str(file))
     del_name = {k: v for k, v in to_json(paper("13b")).items() if k != "name"}
     with pytest.raises(InputError, match="malformed profile"):
         from_json(del_name)
@@ -283,6 +283,6 @@ def test_what_is_no_profile_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_profile_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'paper-13b'"):
-        load("paper-14b")
+        load_profile("paper-14b")
     with pytest.raises(UnknownName, match="LLM size '70b'"):
         paper("70b")

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .formats import LONGEST_NAME, MOST_PLACES, short
+from .formats import LONGEST_HEADING, MOST_PLACES, short
 from .places import NOWHERE, Places
 
-_HEADING: Final = re.compile(rf" {{0,3}}#{{1,6}}[ \t]+(\S.{{0,{2 * LONGEST_NAME}}})")
+_HEADING: Final = re.compile(rf" {{0,3}}#{{1,6}}[ \t]+(\S.{{0,{2 * LONGEST_HEADING}}})")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})(.{0,80})")
 _UNDERLINE: Final = re.compile(r" {0,3}(?:=+|-+)[ \t]*$")
 _NO_TITLE: Final = re.compile(r"[ \t]*(?:[-+*>|]|\d{1,9}[.)]\s)| {4}|\t")

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from teola.engine import Splitting
 
-from .splitting import LocatedText, TokenCounter, Tokenize, check, fit, fitting, gap
+from .splitting import LocatedText, TokenCounter, Tokenize, check_splitting, fit, fitting, gap
 
 _END: Final = re.compile(r"""\n[ \t]*+\n\s*+|[.!?…]["'”’»)\]]*+\s++|[。！？]\s*+|\n""")
 """After a paragraph, a sentence, a line (which may be a heading, a row, or a list's item)."""
@@ -57,7 +57,7 @@ def pieces(
 
     Raises InputError for sizes that make no sense.
     """
-    check(splitting)
+    check_splitting(splitting)
     size = splitting.chunk_size
     count = TokenCounter(encode, size, cancelled or threading.Event())
     chunks: list[LocatedText] = []

@@ -15,7 +15,7 @@ from teola import confinement
 from teola.errors import DocumentError
 
 from .files import Format, lacks, parsed_text, refusal
-from .formats import LONGEST_NAME, MOST_PLACES
+from .formats import LONGEST_HEADING, MOST_PLACES
 from .parser import REFUSED, REHEARSE
 from .places import KINDS, NOWHERE, Places
 
@@ -107,7 +107,7 @@ def _sound(places: Places) -> bool:
 
 
 def _is_name(name: Any) -> bool:
-    return type(name) is int or (type(name) is str and 0 < len(name) <= LONGEST_NAME)
+    return type(name) is int or (type(name) is str and 0 < len(name) <= LONGEST_HEADING)
 
 
 async def rehearse() -> list[Format]:

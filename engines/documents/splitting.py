@@ -98,7 +98,7 @@ def pieces(
     """
     from llama_index.core.node_parser import SentenceSplitter
 
-    check(splitting)
+    check_splitting(splitting)
     size = splitting.chunk_size
     count = TokenCounter(encode, size, cancelled or threading.Event())
     splitter = SentenceSplitter(
@@ -141,7 +141,7 @@ def _chunks(splitter: SentenceSplitter, text: str) -> Iterator[tuple[str, int]]:
             yield chunk.strip(), starts[first] + len(chunk) - len(chunk.lstrip())
 
 
-def check(splitting: Splitting) -> None:
+def check_splitting(splitting: Splitting) -> None:
     """Raises InputError for sizes that make no sense."""
     size, overlap = splitting.chunk_size, splitting.overlap
     if size < _SMALLEST or not 0 <= overlap < size:

@@ -36,7 +36,7 @@ class PromptIds(NamedTuple):
 
 
 class LocalTokens:
-    """Tokenises and detokenises for one model. `load` makes it.
+    """Tokenises and detokenises for one model. `load_tokenizer` makes it.
 
     chat: render the model's chat template, if it has one.
     """
@@ -125,7 +125,7 @@ class TextStream:
         return text[len(known) :]
 
 
-def load(model: str, name: str, *, chat: bool = True) -> LocalTokens:
+def load_tokenizer(model: str, name: str, *, chat: bool = True) -> LocalTokens:
     """The tokenizer in a model's folder or of a model's id; takes seconds.
 
     Raises MissingExtra, EngineUnavailable.

@@ -213,7 +213,11 @@ class OpenAIServer:
             body = self._body(call, complete=True)
             calls = CallsText(self.connection.server, tools.typed) if tools else None
             stream = self.connection.stream(
-                call.context, body, lambda n: estimate(call, n), empty=bool(calls), calls=calls
+                call.context,
+                body,
+                lambda n: estimated_usage(call, n),
+                empty=bool(calls),
+                calls=calls,
             )
             try:
                 async with aclosing(stream):
@@ -324,7 +328,7 @@ class OpenAIServer:
         return fields
 
 
-def estimate(call: Call, written: int) -> Usage:
+def estimated_usage(call: Call, written: int) -> Usage:
     """Token counts for servers that send none. written: characters of the answer."""
     prompt = sum(len(part.text) for part in call.all_parts)
     return Usage(prompt_tokens=prompt // 4 + 1, completion_tokens=written // 4 + 1)

@@ -35,7 +35,7 @@ from teola.stops import Stops
 from ..embedding.weights import quiet
 from ..importing import importing
 from . import local_keys
-from .local_tokens import LocalTokens, load
+from .local_tokens import LocalTokens, load_tokenizer
 from .model_loop import CacheListener, KeptPrefix, ModelJob, ModelLoop
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class TransformersModel:
         """Load the model. Raises MissingExtra, EngineUnavailable (none that we can run)."""
         if self._loop is not None:
             return
-        self._tokens = load(self._model, self._name, chat=self._chat)
+        self._tokens = load_tokenizer(self._model, self._name, chat=self._chat)
         paged = self._load()
         cache = BlockCache(
             paged.blocks, self._block_tokens, self._policy, noting=True, host=paged.host_blocks

@@ -154,7 +154,7 @@ class VLLMInProcess:
     async def start(self) -> None:
         """Load tokenizer and model, within `load_timeout_s`. Raises EngineUnavailable."""
         self._tokens = await asyncio.to_thread(
-            local_tokens.load, self._model, self._name, chat=self._chat
+            local_tokens.load_tokenizer, self._model, self._name, chat=self._chat
         )
         if self._kv_events:
             self._feed = PrivateFeed()

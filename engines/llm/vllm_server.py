@@ -36,7 +36,7 @@ from teola.kv import follow, root
 from ..openai import wire
 from ..openai.probe import Listed
 from . import block_keys, server_tokens, vllm_feed, vllm_metrics, vllm_probe
-from .openai_server import OpenAIServer, estimate
+from .openai_server import OpenAIServer, estimated_usage
 from .server_tokens import ServerTokens
 from .vllm_events import REPORT_ALL, StoredBlocks
 from .vllm_feed import EventFeed
@@ -229,7 +229,7 @@ class VLLMServer:
             self._check(ids, call.decode.max_tokens)
             body = self._body(call, ids, complete=True)
             stream = self._connection.stream(
-                call.context, body, lambda n: estimate(call, n), empty=True
+                call.context, body, lambda n: estimated_usage(call, n), empty=True
             )
         async with aclosing(stream):  # type: ignore[type-var]
             async for delta in stream:

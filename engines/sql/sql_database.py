@@ -39,7 +39,7 @@ from teola.sql.select_only import select_only
 from teola.sql.sql_children import children, mentioned
 from teola.sql.sql_rows import LookupLimits
 from teola.sql.sql_schema import Schema
-from teola.sql.sql_tables import SqlTable, as_json, from_json, rounded, schema_of
+from teola.sql.sql_tables import SqlTable, rounded, schema_of, tables_as_json, tables_from_json
 from teola.sql.statement_facts import facts_of
 from teola.sql.stopped import StatementStopped, Wanted
 
@@ -250,7 +250,7 @@ class SqlDatabase:
     def _result(self, request: Request, params: SqlParams) -> dict[str, Any]:
         if params.work is SqlWork.SCHEMA:
             self._refresh(FRESH_S, WAITED_S)
-            return {"dialect": self._found.dialect, "tables": as_json(self._tables)}
+            return {"dialect": self._found.dialect, "tables": tables_as_json(self._tables)}
         if params.work is SqlWork.VALUES:
             text = str(request.inputs["text"])
             found = self._alike(request, [text], params.max_rows)[text]
@@ -512,7 +512,7 @@ class SqlDatabase:
             private=list(self._private),
             sampled=sampled,
         )
-        return from_json(answer["result"])
+        return tables_from_json(answer["result"])
 
     @property
     def _reading_limits(self) -> LookupLimits:

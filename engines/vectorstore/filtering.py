@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from teola.filters import NAME, Comparison
+from teola.filters import NAME_KEY, Comparison
 
 _COMPARED: Final = {
     "$eq": "@ == $v",
@@ -33,8 +33,8 @@ def where(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Any]]:
     for comparison in _single(comparisons):
         n = len(tests)
         fields = "metadata"
-        if comparison.path == (NAME,):
-            fields = f"jsonb_build_object('{NAME}', name)"
+        if comparison.path == (NAME_KEY,):
+            fields = f"jsonb_build_object('{NAME_KEY}', name)"
         arguments = f"%(path{n})s::text::jsonpath, %(value{n})s::text::jsonb"
         test = f"jsonb_path_exists({fields}, {arguments}, true)"
         tests.append(f"NOT {test}" if _is_negated(comparison) else test)

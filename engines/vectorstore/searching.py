@@ -29,7 +29,7 @@ from psycopg import AsyncConnection, sql
 from teola.citation import with_place
 from teola.engine import EngineResult, Hit, Life, Request, Scope
 from teola.errors import InputError
-from teola.filters import NAME, Comparison, comparisons
+from teola.filters import NAME_KEY, Comparison, comparisons
 from teola.graph.ops import SearchParams
 
 from . import lexical
@@ -173,7 +173,7 @@ def read(number: int, request: Request, dimensions: int) -> SearchRequest:
     named = [
         comparison
         for comparison in filters
-        if comparison.path == (NAME,) and comparison.operator == "$eq"
+        if comparison.path == (NAME_KEY,) and comparison.operator == "$eq"
     ]
     name = named[0].value if named else None
     vectors = tuple(vector(values, dimensions) for values in request.inputs["vectors"])

@@ -28,7 +28,7 @@ from ..vectorstore import schema as vectors
 from ..vectorstore.database import Database
 from ..vectorstore.values import clean
 from .corpus_documents import Collected, Document, titled
-from .corpus_tables import INDEXING_LOCK, SCHEMA
+from .corpus_tables import CORPUS_SCHEMA, INDEXING_LOCK
 
 logger = logging.getLogger(__name__)
 SPLITTING: Final = Splitting(chunk_size=160, overlap=24)
@@ -90,7 +90,7 @@ class Reader:
         return f"{VERSION} {self.model.identity} {read} {self.language}"
 
 
-def words(text: str) -> str:
+def words_in(text: str) -> str:
     """The words of `text` alone: PostgreSQL's parser takes "a.b" and "a/b" for single ones."""
     return " ".join(_WORD.findall(clean(text).casefold()))
 
@@ -100,7 +100,7 @@ async def refresh(database: Database, collected: Collected, reader: Reader) -> i
     async with database.admin() as connection:
         await register_vector_async(connection)
         where = await vectors.extension_schema(connection)
-        path = sql.SQL("SET search_path TO {}, {}").format(sql.Identifier(SCHEMA), where)
+        path = sql.SQL("SET search_path TO {}, {}").format(sql.Identifier(CORPUS_SCHEMA), where)
         await connection.execute(path)
         await _check_language(connection, reader.language)
         values = {"source": collected.name, "pipeline": reader.pipeline}
@@ -172,7 +172,7 @@ class _Refresh:
             "title": title,
             "bodies": bodies,
             "vectors": [Wire(vector) for vector in embedded],
-            "words": [words(f"{title} {body}") for body in bodies],
+            "words": [words_in(f"{title} {body}") for body in bodies],
             "language": reader.language,
         }
         await self.connection.execute(STORE, values)

@@ -20,7 +20,7 @@ from teola.errors import EngineError
 from ..embedding.encoder import Vector
 from ..vectorstore.database import Database
 from .answers import Page
-from .corpus_indexing import words
+from .corpus_indexing import words_in
 
 CANDIDATES: Final = 50
 """Passages that each of the two rankings contributes."""
@@ -97,7 +97,7 @@ async def search(
     values = {
         "corpus": corpus,
         "language": language,
-        "words": [words(query) for query in queries],
+        "words": [words_in(query) for query in queries],
         "vectors": [Wire(vector) for vector in vectors],
         "candidates": max(CANDIDATES, top_k),
         "farthest": FARTHEST,

@@ -19,7 +19,7 @@ from psycopg import AsyncConnection, sql
 from ..vectorstore import schema as vectors
 from ..vectorstore.database import Tables
 
-SCHEMA: Final = "teola_corpus_1"
+CORPUS_SCHEMA: Final = "teola_corpus_1"
 MIGRATION_LOCK: Final = 0x7E01A2
 INDEXING_LOCK: Final = 0x7E01A3
 
@@ -73,7 +73,9 @@ async def migrate(connection: AsyncConnection[Any]) -> None:
     """Make the tables unless they are there. Raises EngineUnavailable."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATION_LOCK,))
-        cursor = await connection.execute("SELECT to_regnamespace(%s) IS NOT NULL", (SCHEMA,))
+        cursor = await connection.execute(
+            "SELECT to_regnamespace(%s) IS NOT NULL", (CORPUS_SCHEMA,)
+        )
         row = await cursor.fetchone()
         if row is not None and row[0]:
             return
@@ -83,4 +85,4 @@ async def migrate(connection: AsyncConnection[Any]) -> None:
         await vectors.grant(connection, GRANTS)
 
 
-CORPORA: Final = Tables("corpus", SCHEMA, migrate, "SET statement_timeout = '30s'")
+CORPORA: Final = Tables("corpus", CORPUS_SCHEMA, migrate, "SET statement_timeout = '30s'")

@@ -31,7 +31,7 @@ from teola.errors import InputError, TeolaError, UnknownName
 from teola.kv import policies as eviction_policies
 from teola.policies import batching as batching_policies
 from teola.policies import routing as routing_policies
-from teola.profile import load as load_profile
+from teola.profile import load_profile
 
 SESSIONS: Final = ("agents", "agents_at_scale")
 SESSIONS_FILE: Final = "llm_serving/agent_sessions.jsonl"

@@ -16,7 +16,7 @@ from experiments.replay.synthetic import PREBLE
 from experiments.replay.traces import azure, mooncake, public
 from experiments.routing.oracle import OraclePartition
 from teola.errors import InputError
-from teola.profile import load as load_profile
+from teola.profile import load_profile
 from teola.registering import register
 from teola.runtime.values import Composite
 

@@ -16,8 +16,7 @@ from rich.console import Console
 from experiments.common import command, pages
 from experiments.common.command import Report
 from teola.errors import InputError, TeolaError
-from teola.profile import EngineProfile, StepTime
-from teola.profile import load as load_profile
+from teola.profile import EngineProfile, StepTime, load_profile
 from teola.runtime.step_fit import RecordedRequest, RecordedRun, learned, load
 from teola.runtime.step_fit.stepping import TERMS, replay
 

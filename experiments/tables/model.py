@@ -18,7 +18,7 @@ from typing import Any, Final
 from experiments.tables.groups import arranged
 from experiments.tables.queries import CHARACTERS, Asked, answer_of
 from teola.kv import Excerpt
-from teola.profile import Profile, load
+from teola.profile import Profile, load_profile
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.runtime.sim import Sim
 from teola.runtime.sim.sim_rows import SimRow, SimulatedRows
@@ -35,7 +35,7 @@ AROUND: Final = "Sure! Of these I would say {}."
 
 def profile_of(*, cache: bool) -> Profile:
     """The machine of the paper. cache: whether the engine keeps prefixes."""
-    llm = replace(load(PROFILE).engines["llm"], prefix_reuse=cache, keeps_prefixes=cache)
+    llm = replace(load_profile(PROFILE).engines["llm"], prefix_reuse=cache, keeps_prefixes=cache)
     return Profile(PROFILE, {"llm": llm})
 
 

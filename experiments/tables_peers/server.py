@@ -22,7 +22,7 @@ from experiments.tables_peers.answers import POISON, TOKENS, NoRow, answer_to, f
 from teola.instance import StepServer, TokenSequence
 from teola.kv import BlockCache
 from teola.kv.policies import make_policy
-from teola.profile import EngineProfile, load
+from teola.profile import EngineProfile, load_profile
 
 PROFILE: Final = "llama2-7b-l4"
 FASTER: Final = 20
@@ -39,7 +39,7 @@ class Model:
     """Sequences on a StepServer, step by step in real time."""
 
     def __init__(self) -> None:
-        self.profile: EngineProfile = load(PROFILE).engines["llm"]
+        self.profile: EngineProfile = load_profile(PROFILE).engines["llm"]
         self.begin("", ())
         self._arrived = asyncio.Event()
         self._ids = count()

@@ -35,7 +35,7 @@ from teola.graph.ops import Op, SqlParams, SqlWork
 from teola.sql.dialects import dialect_named
 from teola.sql.linking import Linker
 from teola.sql.lookup import SqlAddress
-from teola.sql.sql_tables import from_json, schema_of
+from teola.sql.sql_tables import schema_of, tables_from_json
 from teola_engines.sql import SqlDatabase
 
 SYSTEMS: Final = ("teola", "asyncio", "langchain", "llama_index")
@@ -162,7 +162,7 @@ def _place(name: str, dialect: str, where: str, folder: Path) -> sides.Place:
         return answer["result"]
 
     execute(SqlWork.LINK, text="anything")  # waits until values are indexed
-    tables = from_json(execute(SqlWork.SCHEMA)["tables"])
+    tables = tables_from_json(execute(SqlWork.SCHEMA)["tables"])
     schema = schema_of(tables, (), "public" if dialect == "postgres" else "")
     linker = Linker(tables, dialect=dialect_named(dialect))
     return sides.Place(options, SqlAddress(dialect, where), schema, linker, engine._find)

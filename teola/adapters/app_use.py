@@ -172,11 +172,11 @@ def _document(hit: Hit) -> dict[str, Any]:
 
 def check_ended(result: Result) -> None:
     """Raise QueryError for a query that waits for a person: whoever called has no way to answer."""
-    if (error := waits(result)) is not None:
+    if (error := waiting_error(result)) is not None:
         raise error
 
 
-def waits(result: Result) -> QueryError | None:
+def waiting_error(result: Result) -> QueryError | None:
     """Why a query that waits for a person has given no answer yet, with its result."""
     if result.state != "waiting":
         return None

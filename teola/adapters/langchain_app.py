@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
 from typing import Any
 
-from teola.adapters.app_use import AppUse, value_of, waits
+from teola.adapters.app_use import AppUse, value_of, waiting_error
 from teola.adapters.langchain_values import received, sent
 from teola.extras import needs
 from teola.query.result import Result
@@ -93,4 +93,8 @@ def _answer(result: Result) -> Any:
 
 
 def _answer_or_error(result: Result) -> Any:
-    return _answer(result) if result.state in ("ok", "partial") else result.error or waits(result)
+    return (
+        _answer(result)
+        if result.state in ("ok", "partial")
+        else result.error or waiting_error(result)
+    )

@@ -115,14 +115,16 @@ def tidy(
         if doubled and not yes:
             older = sum(doubled.values()) - len(doubled)
             typer.echo(visible(_named(doubled)), err=True)
-            if not typer.confirm(f"Delete {counted(older, 'older document')} of these?", err=True):
+            if not typer.confirm(
+                f"Delete {with_plural(older, 'older document')} of these?", err=True
+            ):
                 typer.echo("nothing was deleted", err=True)
                 return 1
         tidied = c.tidy(name, runtime=runtime) if doubled else []
     if as_json:
         print_json({"collection": name, "tidied": tidied})
     else:
-        typer.echo(visible(f"{name}: {counted(len(tidied), 'name')} tidied"))
+        typer.echo(visible(f"{name}: {with_plural(len(tidied), 'name')} tidied"))
     return 0
 
 
@@ -168,7 +170,7 @@ def reindex(
     if as_json:
         print_json(summary)
     else:
-        typer.echo(visible(f"{name}: {counted(summary['embedded'], 'chunk')} embedded anew"))
+        typer.echo(visible(f"{name}: {with_plural(summary['embedded'], 'chunk')} embedded anew"))
     return 0
 
 
@@ -199,7 +201,7 @@ def delete(
     engines = Engines(dsn=dsn, data_dir=data_dir, debug=debug, dimensions=dimensions)
     with engines.runtime() as runtime:
         there = c.list_documents(collection, runtime=runtime)
-        what = ", ".join(documents) if documents else f"all {counted(len(there), 'document')}"
+        what = ", ".join(documents) if documents else f"all {with_plural(len(there), 'document')}"
         if not yes and not typer.confirm(f"Delete {what} of collection {collection}?", err=True):
             typer.echo("nothing was deleted", err=True)
             return 1
@@ -207,11 +209,11 @@ def delete(
     if as_json:
         print_json({"collection": collection, "deleted": deleted})
     else:
-        typer.echo(f"{collection}: {counted(deleted, 'document')} deleted")
+        typer.echo(f"{collection}: {with_plural(deleted, 'document')} deleted")
     return 0
 
 
-def counted(number: int, noun: str) -> str:
+def with_plural(number: int, noun: str) -> str:
     """A number and its noun, in the plural if need be."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 

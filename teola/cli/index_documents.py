@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from teola.cli import options as o
-from teola.cli.collecting import counted
+from teola.cli.collecting import with_plural
 from teola.cli.visible import visible
 
 EXAMPLES = o.examples(
@@ -140,7 +140,7 @@ class _Consent:
 
         if self._yes:
             return True
-        gone = f"the files of {number} of {counted(of, 'document')} are gone"
+        gone = f"the files of {number} of {with_plural(of, 'document')} are gone"
         if at_a_terminal():
             self._before()
             if typer.confirm(f"{self._collection}: {gone}. Delete these documents?", err=True):
@@ -156,7 +156,7 @@ def _show_index(report: dict[str, Any]) -> None:
 
     typer.echo(index_line(report))
     if report["hidden"]:
-        typer.echo(f"{counted(report['hidden'], 'hidden text')} left out")
+        typer.echo(f"{with_plural(report['hidden'], 'hidden text')} left out")
     if report["passed_over"]:
         typer.echo(visible(passed_over(report["passed_over"])))
 
@@ -173,6 +173,6 @@ def index_line(report: dict[str, Any]) -> str:
     }
     indexed = f"{report['new'] - report['taken']} indexed"
     rest = "".join(f", {number} {what}" for what, number in numbers.items() if number)
-    whole = f"{indexed} ({counted(report['chunks'], 'chunk')}){rest}"
+    whole = f"{indexed} ({with_plural(report['chunks'], 'chunk')}){rest}"
     forms = (f"{report['collection']}: {whole}", whole, f"{indexed}{rest}")
     return visible(next((form for form in forms if len(form) <= COLUMNS), forms[-1]))

@@ -180,7 +180,7 @@ def _prompted(query: dict[str, Any], question: dict[str, Any], extras: Any) -> A
 
 
 def _show(queries: list[dict[str, Any]]) -> None:
-    from teola.cli.replies import described
+    from teola.cli.replies import question_lines
     from teola.cli.showing import console, show_table
 
     whole = None if not console().is_terminal else reach.SHORT_ID
@@ -190,5 +190,5 @@ def _show(queries: list[dict[str, Any]]) -> None:
         head = (entry["query_id"][:whole], entry["app"], reach.span(entry["running_s"]))
         for ask in entry["asks"]:
             named = f"--ask {ask['ask']}\n" if several else ""
-            rows.append((*head, f"{named}{described(ask)}"))
+            rows.append((*head, f"{named}{question_lines(ask)}"))
     show_table(("query", "app", "since", "asks"), rows)

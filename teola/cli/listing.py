@@ -120,9 +120,9 @@ def _short(value: Any) -> str:
 def engines(as_json: o.Json = False, debug: o.Debug = False) -> int:
     """List the engine types that are installed, and which of them run by default."""
     from teola.cli.showing import print_json, show_table
-    from teola.runtime.engines import described
+    from teola.runtime.engines import engine_types
 
-    types = described()
+    types = engine_types()
     if as_json:
         print_json(types)
         return 0

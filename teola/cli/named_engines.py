@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from teola.engine import EngineKind
 from teola.errors import InputError
-from teola.runtime.engines import REGISTRY, EngineConfig
+from teola.runtime.engines import ENGINE_TYPES, EngineConfig
 from teola.runtime.named_llm import llm_config, servers_config
 
 
@@ -27,7 +27,7 @@ def web_config(where: str) -> EngineConfig:
     """
     if where.startswith(("http://", "https://")):
         return EngineConfig("searxng", {"url": where})
-    if where in REGISTRY.names():
+    if where in ENGINE_TYPES.names():
         kind = EngineConfig(where).make("websearch").spec.kind
         if kind is not EngineKind.WEBSEARCH:
             raise InputError(f"--web-search {where!r}: that engine is for {kind.value}")

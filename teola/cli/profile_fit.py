@@ -128,13 +128,13 @@ def kept_in(path: Path) -> dict[str, Any]:
     """What the profile says that is to be written to, if there is one. Raises InputError if that is
     something else, which must not be overwritten."""
     from teola.errors import InputError
-    from teola.profile import load
+    from teola.profile import load_profile
 
     if not path.parent.is_dir():
         raise InputError(f"there is no folder {str(path.parent)!r} for --out: make it first")
     if not path.exists():
         return {"engines": {}}
-    load(str(path))
+    load_profile(str(path))
     found: dict[str, Any] = json.loads(path.read_text())
     return found
 
@@ -171,9 +171,9 @@ def _chosen(where: list[str] | None) -> dict[str, str]:
 
 
 def _of_rates(file: Path, where: dict[str, str]) -> _Fitted:
-    from teola.runtime.step_fit import errors, fitted_to_rates, rates
+    from teola.runtime.step_fit import errors, fitted_to_rates, measured_rates
 
-    measured = rates(file, where)
+    measured = measured_rates(file, where)
     step = fitted_to_rates(measured)
     off = [abs(one) for one in errors(measured, step)]
     return _Fitted(step, len(measured), sum(off) / len(off))

@@ -42,7 +42,7 @@ from teola.cli import (
 )
 from teola.cli.options import examples
 from teola.cli.visible import visible
-from teola.errors import InputError, TeolaError, whole
+from teola.errors import InputError, TeolaError, error_text
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -133,7 +133,9 @@ def call(words: Sequence[str]) -> int:
     except TeolaError as error:
         return _failed(error, words, str(error), FAILED)
     except Exception as error:  # noqa: BLE001 - the program's edge: a bug is one line, too
-        message = f"internal error, {type(error).__name__} (--debug shows where): {whole(error)}"
+        message = (
+            f"internal error, {type(error).__name__} (--debug shows where): {error_text(error)}"
+        )
         return _failed(error, words, message, FAILED)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.prompt import Prompt
 from rich.text import Text, TextType
 
-from teola.cli.replies import WORDS, Extras, answers, as_json, as_text, reply
+from teola.cli.replies import WORDS, Extras, answers_in_words, one_line_json, reply, typed_text
 from teola.cli.visible_console import visibly
 from teola.errors import InputError
 from teola.graph import Inquiry
@@ -67,9 +67,9 @@ class Prompter:
         if "tool" in about:
             out.print(Text(f"  {about['tool']}", style="cyan"))
             for name, value in about["arguments"].items():
-                out.print(Text.assemble((f"    {name}: ", "dim"), as_text(value)))
+                out.print(Text.assemble((f"    {name}: ", "dim"), typed_text(value)))
         elif about:
-            out.print(Text(f"  {as_json(about)}", style="dim"))
+            out.print(Text(f"  {one_line_json(about)}", style="dim"))
 
     def _typed(self, kind: str, schema: Mapping[str, Any]) -> Any:
         if kind == APPROVE:
@@ -82,9 +82,9 @@ class Prompter:
         if choices is None and schema.get("type") == "boolean":
             choices = [True, False]
         if choices is not None:
-            by_text = {as_text(choice): choice for choice in choices}
+            by_text = {typed_text(choice): choice for choice in choices}
             return by_text[self._ask("answer", [*by_text])]
-        return reply(kind, schema, self._ask(answers(kind, schema)))
+        return reply(kind, schema, self._ask(answers_in_words(kind, schema)))
 
     def _decision(self, schema: Mapping[str, Any]) -> Any:
         """The decision on a call of a tool."""

@@ -103,7 +103,7 @@ def run(
     from teola.cli.answer_line import AnswerLine
     from teola.cli.given import Engines, at_home, parse_inputs, parse_overrides
     from teola.cli.prompting import Prompter, at_a_terminal
-    from teola.cli.tracing import TraceForm, drawn, write
+    from teola.cli.tracing import TraceForm, drawn, write_text
     from teola.cli.watching import watching
     from teola.runtime.observe.recorded import Recorded
 
@@ -144,7 +144,7 @@ def run(
         watch.start(runtime, chosen.engine_names, chosen.optional_engines)
         result = _follow(events, watch, line, stream, as_json)
         if trace is not None and result is not None and result.trace is not None:
-            write(drawn(Recorded.of(result.trace), TraceForm.PERFETTO), trace)
+            write_text(drawn(Recorded.of(result.trace), TraceForm.PERFETTO), trace)
     if result is not None and result.state == "waiting":
         print(f"teola: {NOBODY}", file=sys.stderr)
         return WAITS

@@ -45,12 +45,12 @@ def show(
     """
     from teola.cli.showing import print_json
     from teola.errors import InputError
-    from teola.runtime.remembering import default_folder, kept_in
+    from teola.runtime.remembering import default_folder, mementos_in
 
     if folder is not None and not folder.expanduser().is_dir():
         raise InputError(f"there is no folder {str(folder)!r}: name one that --learn was given")
     where = (folder or default_folder()).expanduser()
-    kept = list(kept_in(where))
+    kept = list(mementos_in(where))
     if as_json:
         print_json(_data(where, kept))
     else:

@@ -87,35 +87,35 @@ def _json(text: str) -> Any:
         return None
 
 
-def described(ask: Mapping[str, Any]) -> str:
+def question_lines(ask: Mapping[str, Any]) -> str:
     """A question in lines: what is asked, what about, and what may be answered."""
     lines = [ask["question"]]
     about = ask.get("about") or {}
     if "tool" in about:
-        lines.append(f"{about.get('tool')} {as_json(about.get('arguments'))}")
+        lines.append(f"{about.get('tool')} {one_line_json(about.get('arguments'))}")
     elif about:
-        lines.append(as_json(about))
-    return "\n".join([*lines, f"({answers(ask['kind'], ask['schema'])})"])
+        lines.append(one_line_json(about))
+    return "\n".join([*lines, f"({answers_in_words(ask['kind'], ask['schema'])})"])
 
 
-def answers(kind: str, schema: Mapping[str, Any]) -> str:
+def answers_in_words(kind: str, schema: Mapping[str, Any]) -> str:
     """What may be answered, in words."""
     if kind in WORDS:
         return ", ".join(WORDS[kind])
     if "enum" in schema:
-        return ", ".join(map(as_text, schema["enum"]))
+        return ", ".join(map(typed_text, schema["enum"]))
     if schema.get("type") == "boolean":
         return "true, false"
     if schema.get("type") == "string":
         return "a text"
-    return f"JSON that fits {as_json(schema)}" if schema else "a text or JSON"
+    return f"JSON that fits {one_line_json(schema)}" if schema else "a text or JSON"
 
 
-def as_text(value: Any) -> str:
+def typed_text(value: Any) -> str:
     """A value as one types it: a text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else as_json(value)
+    return value if isinstance(value, str) else one_line_json(value)
 
 
-def as_json(value: Any) -> str:
+def one_line_json(value: Any) -> str:
     """A value as JSON of one line."""
     return json.dumps(value, ensure_ascii=False, default=str)

@@ -12,14 +12,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from teola.cli.replies import described
+from teola.cli.replies import question_lines
 from teola.cli.step_words import are_steps, steps_words
 from teola.cli.visible import visible_json
 from teola.cli.visible_console import visibly
 from teola.engine import Hit
 from teola.explain import HANGING, Explanation
 from teola.query.result import Result, jsonable
-from teola.runtime.observe.shares import in_lines, in_words, shares_of
+from teola.runtime.observe.shares import in_lines, shares_in_words, shares_of
 
 EXCERPT: Final = 240
 """Characters of a source that are shown."""
@@ -51,7 +51,7 @@ def show_result(result: Result, *, streamed: bool = False, told_steps: bool = Fa
     streamed, told_steps: answer or steps have been printed already."""
     out = console()
     for ask in result.asks:
-        out.print(Text(described(ask.to_json())))
+        out.print(Text(question_lines(ask.to_json())))
     for name, value in result.outputs.items():
         if _is_hits(value) or (value is None and name != "answer"):
             continue
@@ -82,7 +82,7 @@ def _show_end(out: Console, result: Result) -> None:
     """Print how it went, and where the time went: in the same line, if it fits."""
     summary = " · ".join(_how(result))
     shares = shares_of(result.trace) if result.trace is not None else []
-    whole = " · ".join(filter(None, (summary, in_words(shares))))
+    whole = " · ".join(filter(None, (summary, shares_in_words(shares))))
     lines = [whole] if len(whole) <= out.width else [summary, *in_lines(shares, out.width)]
     out.print(Text("\n".join(lines), style="dim"))
 

@@ -76,7 +76,7 @@ def trace(
     if out is None:
         typer.echo(visible(visible_json(text)))
     else:
-        write(text, out)
+        write_text(text, out)
     return 0
 
 
@@ -111,7 +111,7 @@ def drawn(recorded: Recorded, form: TraceForm) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def write(text: str, path: Path) -> None:
+def write_text(text: str, path: Path) -> None:
     """Write a text to a file. Raises InputError."""
     from teola.errors import InputError
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from teola.graph import AggregateParams, Aggregation, DecodeParams, Graph, Op, Primitive, Ref
 from teola.passes.estimate import total
-from teola.passes.rewrite import LEAST_GAIN, SAME_S, Cut, Rewrite, aligned_successors
+from teola.passes.rewrite import EQUAL_S, LEAST_GAIN, Cut, Rewrite, aligned_successors
 from teola.passes.split_reranking import split_reranking
 from teola.passes.timetable import timetable
 from teola.profile import Profile
@@ -87,12 +87,12 @@ def _best(
     assert isinstance(p.params, DecodeParams)
     assert p.params.items is not None
     best: tuple[int, Graph | None] = (0, None)
-    least, size = _cost(graph, profile) + SAME_S, 1
+    least, size = _cost(graph, profile) + EQUAL_S, 1
     while size < p.params.items and (size == 1 or followers.cut):
         after = _Pieces(graph, p, followers, size).apply()
         cost = _cost(after, profile)
         if cost < least:
-            best, least = (size, after), cost - SAME_S
+            best, least = (size, after), cost - EQUAL_S
         size *= 2
     return best
 

@@ -39,7 +39,7 @@ class Rewrite:
 
 LEAST_GAIN: Final = 0.1
 """What a pass adds to the work of engines must save its query at least this part of the time."""
-SAME_S: Final = 1e-9
+EQUAL_S: Final = 1e-9
 """Estimates that differ by less are equal."""
 
 Pass = Callable[[Graph, Profile], tuple[Graph, list[Rewrite]]]

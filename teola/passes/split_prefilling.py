@@ -26,7 +26,7 @@ from typing import Final
 
 from teola.graph import QUERY, Graph, Guard, Op, Part, Primitive, Prompt, Ref
 from teola.passes.estimate import expected, kept_tokens, part_tokens
-from teola.passes.rewrite import SAME_S, Rewrite
+from teola.passes.rewrite import EQUAL_S, Rewrite
 from teola.passes.timetable import Timetable, timetable
 from teola.profile import EngineProfile, Profile
 
@@ -140,7 +140,7 @@ def _never_later(
     one after another."""
 
     def done_in_time(some: Mapping[str, PromptPieces]) -> bool:
-        return timetable(_with(graph, some), profile).length_s <= length_s + SAME_S
+        return timetable(_with(graph, some), profile).length_s <= length_s + EQUAL_S
 
     if done_in_time(chosen):
         return dict(chosen)

@@ -258,7 +258,7 @@ def ranges(rows: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def merged_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges of numbers, of which no two have one in common, in order and as few as can be."""
     found: list[tuple[int, int]] = []
     for lo, hi in sorted(spans):

@@ -17,7 +17,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from teola.graph import ToolStep
-from teola.plain_json import SPACED, written
+from teola.plain_json import SPACED, json_of
 from teola.query.result import Result
 from teola.runtime.live.query import Progress, Token
 
@@ -59,7 +59,7 @@ class Event:
             told = told.to_json()
         elif isinstance(told, (Token, Progress, ToolStep)):
             told = told._asdict()
-        return written(told, SPACED)
+        return json_of(told, SPACED)
 
     @property
     def text(self) -> str:

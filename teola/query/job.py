@@ -30,12 +30,12 @@ from teola.runtime.documents import (
     collected,
     left_out,
     passed_over,
-    replaced,
+    replaced_line,
 )
 from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.nesting import Caller, Terms, calling
 from teola.runtime.live.people import People
-from teola.runtime.live.query import Ending, Watcher, as_failure, describe
+from teola.runtime.live.query import Ending, Watcher, as_failure, component_failure
 from teola.runtime.live.steps import Steps
 from teola.runtime.objectives import checked_objective
 from teola.runtime.observe.demand import done
@@ -43,7 +43,7 @@ from teola.runtime.observe.kept_values import room_for
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
 from teola.schedule.plan import Plan
-from teola.workflow.inputs import absent, check, completed, nested
+from teola.workflow.inputs import absent, check_inputs, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
 ENDS: Final = {
@@ -91,7 +91,7 @@ class Job:
         profile: Profile | None = None,
         steps: Steps | None = None,
     ) -> None:
-        check(ask.inputs, app.declared, app.name)
+        check_inputs(ask.inputs, app.declared, app.name)
         self.app, self.profile = app, profile
         self.given = completed(app.declared, ask.inputs)
         self.caller = calling.get()
@@ -230,7 +230,7 @@ class Job:
             if prepared.hidden:
                 trace.add_notice(left_out(prepared.hidden))
             if prepared.replaced:
-                trace.add_notice(replaced(prepared.replaced))
+                trace.add_notice(replaced_line(prepared.replaced))
             skip = ("documents", "collection", "filters")
             values = {k: v for k, v in self.given.items() if k not in skip}
             values |= {"chunks": prepared.chunks, "scope": prepared.scope}
@@ -388,7 +388,7 @@ class Job:
     def _result(self, ending: Ending) -> Result:
         error: TeolaError | None = None
         if ending.failed is not None and ending.error is not None:
-            error = describe(ending.error, ending.failed)
+            error = component_failure(ending.error, ending.failed)
         elif ending.error is not None:
             error = as_failure(ending.error)
         return Result(

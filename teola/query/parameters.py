@@ -1,8 +1,8 @@
 """What users say when they ask or answer a query: parameters that several methods of App have in
 common, each declared once.
 
-    def run_call(...) -> RunCall      the parameters, and what becomes of them
-    @parameters_of(run_call)          a method that takes them, and is given their RunCall
+    def run_call_of(...) -> RunCall      the parameters, and what becomes of them
+    @parameters_of(run_call_of)       a method that takes them, and is given their RunCall
     def run(self, asked: RunCall) -> Result
 """
 
@@ -19,7 +19,7 @@ from teola.workflow.inputs import by_name
 
 OnAsk = Callable[[Inquiry], Any]
 """Answers what a query asks; may be async."""
-NOTHING: Final = object()
+NO_ANSWER: Final = object()
 """No answer."""
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -34,7 +34,7 @@ class RunCall(NamedTuple):
     on_ask: OnAsk | None
 
 
-def run_call(
+def run_call_of(
     inputs: Mapping[str, Any] | None = None,
     /,
     *,
@@ -69,7 +69,7 @@ class ResumeCall(NamedTuple):
 
 def resume_call(
     query_id: str,
-    answer: Any = NOTHING,
+    answer: Any = NO_ANSWER,
     *,
     ask: str | None = None,
     tenant: str = "default",

@@ -19,7 +19,7 @@ from teola.query.desk import Desk, Found, desk_of
 from teola.query.job import Job
 from teola.query.journal.lost import JournalLost
 from teola.query.journal.query_rows import Taken
-from teola.query.parameters import NOTHING, OnAsk, ResumeCall, RunCall
+from teola.query.parameters import NO_ANSWER, OnAsk, ResumeCall, RunCall
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.query.underway import Underway
@@ -113,7 +113,7 @@ async def _resumed(app: Application, runtime: Runtime, reply: ResumeCall) -> Res
     desk, id, tenant = desk_of(runtime), reply.query_id, reply.tenant
     query = desk.find(id, tenant)
     row: Taken | None = None
-    if reply.answer is not NOTHING:
+    if reply.answer is not NO_ANSWER:
         row = await desk.answer(id, tenant, reply.ask, reply.answer)
     elif _goes_on_here(query) is None:
         row = await desk.take(id, tenant)

@@ -38,7 +38,7 @@ from teola.engine import (
     near,
 )
 from teola.errors import DocumentError, InputError
-from teola.runtime.embedder_identity import identity_of
+from teola.runtime.embedder_identity import embedder_identity_of
 from teola.runtime.hosts.local import LocalHost
 
 SUFFIXES: Final = frozenset(
@@ -140,7 +140,7 @@ def readable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def replaced(names: Sequence[str]) -> str:
+def replaced_line(names: Sequence[str]) -> str:
     """One line about names that had another version: `2 documents replaced: a.md, b.md`."""
     number = len(names)
     listed = [readable(name) for name in names[:KINDS]]
@@ -251,7 +251,7 @@ class Preparer:
         name = collection or UNNAMED
         identity = None
         if keys and name != UNNAMED:
-            identity = await identity_of(self._embedding, sentence=True)
+            identity = await embedder_identity_of(self._embedding, sentence=True)
         claims: list[Claim] = []
         if keys:
             claims = await self._store.claim(tenant, name, keys, owner, asked, identity)
@@ -286,7 +286,7 @@ class Preparer:
         await self._keys([source], splitting)
         await self._loader.call(self._documents.split, source, splitting, self._embedder.encode)
         if not splitting.estimated:  # else the embedder is a server, which each call may cost
-            await identity_of(self._embedding, sentence=True)
+            await embedder_identity_of(self._embedding, sentence=True)
         await self._store.collections("default")
 
     async def release(self, owner: str) -> None:
@@ -307,7 +307,7 @@ class Preparer:
         admission = EmbedderAdmission(None, unsure=True)
         for sentence in (False, True):
             if admission.unsure:
-                identity = await identity_of(self._embedding, sentence=sentence)
+                identity = await embedder_identity_of(self._embedding, sentence=sentence)
                 admission = await self._store.admit(
                     tenant, collection, identity, remember=collection != UNNAMED
                 )

@@ -31,7 +31,7 @@ SENTENCE: Final = (
 TRIES: Final = 3
 
 
-async def identity_of(host: LocalHost, *, sentence: bool) -> EmbedderIdentity:
+async def embedder_identity_of(host: LocalHost, *, sentence: bool) -> EmbedderIdentity:
     """The identity of a started embedder. sentence: whether its vector of the sentence is needed;
     it is given anyhow for an embedder whose identity is no digest. Raises what embedding raises."""
     engine = near(host.engine)

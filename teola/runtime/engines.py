@@ -49,7 +49,7 @@ from teola.schedule.instances import Limits
 from teola.schedule.overdue import Overdue
 from teola.schedule.quota import ApiAccount, MinuteLimits
 
-REGISTRY: Final = Factories[Engine](
+ENGINE_TYPES: Final = Factories[Engine](
     "engine type", "teola.engines", {}, [BatchEngine, LanguageModel, Loader]
 )
 AS_POOLED: Final = -1
@@ -148,7 +148,7 @@ class EngineConfig:
 
     def recipe(self, name: str, instance: int = 0) -> Recipe:
         """How to make an instance, here or elsewhere. Raises UnknownName, InputError."""
-        factory = REGISTRY.find(self.factory) if isinstance(self.factory, str) else self.factory
+        factory = ENGINE_TYPES.find(self.factory) if isinstance(self.factory, str) else self.factory
         where = self._where(name, instance)
         options = {**self.options, **self.member(name, instance).options}
         parameters = inspect.signature(factory).parameters
@@ -251,7 +251,7 @@ class EngineConfig:
     @property
     def elsewhere(self) -> bool:
         """Whether it is a client of a server: its type takes a URL, or it is given a DSN."""
-        factory = REGISTRY.find(self.factory) if isinstance(self.factory, str) else self.factory
+        factory = ENGINE_TYPES.find(self.factory) if isinstance(self.factory, str) else self.factory
         given = self.options.keys() | {key for entry in self.pool for key in entry}
         return "url" in {*inspect.signature(factory).parameters, *given} or "dsn" in given
 
@@ -309,20 +309,20 @@ class EngineConfig:
         )
 
 
-def described() -> list[dict[str, Any]]:
+def engine_types() -> list[dict[str, Any]]:
     """All engine types, installed and registered: `name`, `source`, `default` (whether it runs by
     default), `about` and, where it can be told without options, `kind`, `ops`, `max_batch`; `error`
     of a broken one.
     """
     running = {config.factory for config in DEFAULTS.values()}
     descriptions: list[dict[str, Any]] = []
-    registered, offered = REGISTRY.registered(), REGISTRY.offered()
+    registered, offered = ENGINE_TYPES.registered(), ENGINE_TYPES.offered()
     sources = {name: _source(named.thing) for name, named in registered.items()}
     sources |= {name: point.value for name, point in offered.items()}
     for name, source in sorted(sources.items()):
         entry = {"name": name, "source": source, "default": name in running}
         try:
-            descriptions.append({**entry, **_about(REGISTRY.find(name), name)})
+            descriptions.append({**entry, **_about(ENGINE_TYPES.find(name), name)})
         except Exception as error:  # noqa: BLE001 - another package's code may raise anything
             reason = f"broken: {type(error).__name__}: {error}"
             descriptions.append({**entry, "about": "", "error": reason})

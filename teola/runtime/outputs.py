@@ -16,16 +16,16 @@ from teola.engine import Call, Hit, LanguageModel, SequenceHandle
 from teola.errors import OutputError
 from teola.graph import Op, Primitive
 from teola.graph.ops import ITEM_INPUTS
-from teola.runtime.returned import refusal_of
+from teola.runtime.returned import port_refusal
 from teola.runtime.values import RemoteList
 
-NOTHING: Final[frozenset[str]] = frozenset()
+NO_PORTS: Final[frozenset[str]] = frozenset()
 SHOWN: Final = 60
 """Characters of a value that an error repeats."""
 
 
 def misshapen(
-    p: Primitive, items: int, result: Any, shown: frozenset[str] = NOTHING
+    p: Primitive, items: int, result: Any, shown: frozenset[str] = NO_PORTS
 ) -> OutputError | None:
     """What is wrong with the outputs that an engine gave for `items` items of `p`, if anything.
     shown: of a function, those that not only functions read."""
@@ -42,7 +42,7 @@ def misshapen(
         if p.op in _ITEMS and type(value) is list and (refused := _refusal(p, port, value)):
             return refused
     for port in p.outputs if shown else ():
-        if port in shown and (refused := refusal_of(port, result)):
+        if port in shown and (refused := port_refusal(port, result)):
             return refused
     return None
 
@@ -67,10 +67,10 @@ def misnumbered(engine: str, results: Any, requests: int) -> OutputError | None:
 def stream_of(model: LanguageModel, call: Call) -> aclosing[Any]:
     """What `generate` returns for a call, to be closed at its end. Raises OutputError if that is no
     stream."""
-    return aclosing(opened(model, call))
+    return aclosing(opened_stream(model, call))
 
 
-def opened(model: LanguageModel, call: Call) -> AsyncGenerator[Any, None]:
+def opened_stream(model: LanguageModel, call: Call) -> AsyncGenerator[Any, None]:
     """The same for who closes it himself, if it is not read to its end."""
     stream: Any = model.generate(call)
     if hasattr(stream, "__aiter__") and hasattr(stream, "aclose"):

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
 from teola.price import Price
-from teola.profile import FORMAT_VERSION, EngineProfile, Profile, from_json
-from teola.profile import load as load_profile
+from teola.profile import FORMAT_VERSION, EngineProfile, Profile, from_json, load_profile
 
 _LIKE: Final = 'such as [{"url": "http://one:8000/v1"}, {"url": "http://two:8000/v1"}]'
 _URL: Final = re.compile(r"\w+://[^\s'\"]+")

@@ -23,7 +23,9 @@ PROBING_S: Final = 20.0
 """Longest time that an engine is probed: whoever waits for it waits so much longer, once."""
 
 
-async def probe(name: str, host: LocalHost, config: EngineConfig, memory: Memory | None) -> None:
+async def probe_engine(
+    name: str, host: LocalHost, config: EngineConfig, memory: Memory | None
+) -> None:
     """Teach a runtime's learner what is remembered of engine `name`, whose first instance `host`
     has been started; if that is nothing, what a few probes tell, where there is a memory to keep
     them. Probes that fail are told in the log."""

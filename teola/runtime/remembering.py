@@ -105,7 +105,7 @@ class Memory:
             _write(self.folder / COMPONENTS, "", "", Lessons(lessons.epoch, {}, lessons.habits))
 
 
-def kept_in(folder: Path) -> Iterator[Memento]:
+def mementos_in(folder: Path) -> Iterator[Memento]:
     """Everything that is kept in a folder, by name."""
     for path in sorted(folder.glob("*.json")):
         found = _read(path)

@@ -44,7 +44,7 @@ class LookedThrough(dict[str, Any]):
         self.refusals = {port: error for port, error in refused if error is not None}
 
 
-def refusal_of(port: str, result: Mapping[str, Any]) -> OutputError | None:
+def port_refusal(port: str, result: Mapping[str, Any]) -> OutputError | None:
     """Why a function cannot give what `result` has for this port, if it cannot."""
     if type(result) is LookedThrough:
         return result.refusals.get(port)

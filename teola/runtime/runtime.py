@@ -33,8 +33,7 @@ from teola.errors import EngineUnavailable, InputError, Overloaded, UnknownName
 from teola.learning import AtWork, Learner
 from teola.policies.ledger import Ledger
 from teola.price import Price
-from teola.profile import Profile, default
-from teola.profile import load as load_profile
+from teola.profile import Profile, default, load_profile
 from teola.runtime.day_accounts import DayAccounts, DayBudget
 from teola.runtime.documents import Preparer
 from teola.runtime.engines import (
@@ -56,7 +55,7 @@ from teola.runtime.objectives import SLO_SCALE, Objectives
 from teola.runtime.observe.kept_values import KeepValues
 from teola.runtime.observe.noting import note
 from teola.runtime.pools import joint
-from teola.runtime.probing import like, probe
+from teola.runtime.probing import like, probe_engine
 from teola.runtime.remembering import Memory
 from teola.runtime.rows import OnAnswers, Row, RowPriority, RowsCall, RowsHandle, check_rows
 from teola.runtime.tasks import LoopThread, cancel_all, in_vain
@@ -349,7 +348,7 @@ class Runtime:
                     raise error
             if config.pool:
                 await check_alike(name, engines, named=config.names_models, by_text=config.by_text)
-            await probe(name, hosts[0], config, self.memory)
+            await probe_engine(name, hosts[0], config, self.memory)
         except BaseException:
             for host in hosts:
                 await host.close()

@@ -26,7 +26,7 @@ from teola.runtime.gathering import gather
 from teola.runtime.observe.kept_values import KeptValues
 from teola.runtime.returned import LookedThrough
 from teola.runtime.tally import Tally
-from teola.runtime.values import RemoteList, bytes_of, counts_of, joined, text_of, tokens_of
+from teola.runtime.values import RemoteList, bytes_of, counts_of, joined_lists, text_of, tokens_of
 from teola.schedule.plan import Plan
 
 
@@ -189,7 +189,7 @@ class Store:
         if arriving.items >= total:
             parts = [slices[lo][1] for lo in sorted(slices)]
             del self._slices[i]
-            self.put(i, {port: joined([part[port] for part in parts]) for port in result})
+            self.put(i, {port: joined_lists([part[port] for part in parts]) for port in result})
         return counts_of(result)
 
     def keep_pieces(self, i: int) -> None:

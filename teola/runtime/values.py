@@ -133,7 +133,7 @@ class RemoteList:
         return found
 
 
-def joined(parts: list[Any]) -> Any:
+def joined_lists(parts: list[Any]) -> Any:
     """Lists, one after another; remote if one of them is."""
     if not any(type(part) is RemoteList for part in parts):
         return [x for part in parts for x in part]

@@ -8,9 +8,9 @@ The second try is no work of its own: the work stays in flight where it is, and 
 where it runs besides. When that wins, it takes the place of the first one (`EngineQueue`).
 
 There are at most `share` times as many as calls. One call in twenty is late by definition, though
-nothing is wrong, and would use the share up. So a quarter of it is for calls that are twice as late,
-such as those at a server that has become slow. A late call waits for its share, or for an idle
-instance, until its token comes.
+nothing is wrong, and would use the share up. So a quarter of it is for calls that are twice as
+late, such as those at a server that has become slow. A late call waits for its share, or for an
+idle instance, until its token comes.
 """
 
 from __future__ import annotations

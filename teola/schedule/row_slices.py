@@ -23,7 +23,7 @@ from typing import Protocol
 
 from teola.errors import EngineError
 from teola.learning.observer import Observer
-from teola.policies.work import Slice, Work, WorkKey, merged, ranges
+from teola.policies.work import Slice, Work, WorkKey, merged_spans, ranges
 from teola.schedule.events import (
     AbortRows,
     Cause,
@@ -412,7 +412,7 @@ class RowSlices:
         """Queue rows where they stood: they have not come back from where they were."""
         if rows:
             self._told(work, now, failed=True)
-            spans = merged([*ranges(rows), *work.spans])
+            spans = merged_spans([*ranges(rows), *work.spans])
             self._queue.placing.rows_again(work, spans, avoid, now)
 
     def _fail(self, out: Outbox, key: WorkKey, over: Sequence[tuple[int, Cause]]) -> None:

@@ -23,10 +23,10 @@ from teola.serve.intake.query_request import QueryRequest, asked
 from teola.serve.intake.schemas import check_schemas
 from teola.serve.intake.uploads import Upload
 from teola.serve.long_json import LongJson
-from teola.serve.openapi.describing import described
+from teola.serve.openapi.describing import described_app
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.question import SHORT
-from teola.serve.streaming import Events, EventStream, numbered, result_for, written
+from teola.serve.streaming import Events, EventStream, numbered_event, result_for, written_off_loop
 
 if TYPE_CHECKING:
     from teola.query.journal.query_rows import Kept
@@ -121,7 +121,7 @@ def _app_routes(routes: APIRouter, service: Service) -> None:
     @routes.get("/apps/{app}", tags=["applications"])
     async def show_app(app: str, request: Request) -> dict[str, Any]:
         """Inputs and parameters of an application, as JSON Schema."""
-        return described(service.app(app), service.board.databases.open_to(tenant(request)))
+        return described_app(service.app(app), service.board.databases.open_to(tenant(request)))
 
 
 async def ask(service: Service, app: str, request: Request) -> Response:
@@ -140,7 +140,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
         raise
     headers = {"x-query-id": entry.id}
     if query.mode == "stream":
-        return EventStream(Events(entry, numbered), owned=entry, headers=headers)
+        return EventStream(Events(entry, numbered_event), owned=entry, headers=headers)
     if query.mode == "background":
         where = {**headers, "location": f"/v1/queries/{entry.id}"}
         return JSONResponse(entry.summary(), 202, headers=where)
@@ -151,7 +151,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
     if result is None:
         return Response(status_code=499)  # nobody reads it
     if result.state in ("ok", "partial"):
-        return await written(entry, lambda: LongJson(result.to_json(), headers=headers))
+        return await written_off_loop(entry, lambda: LongJson(result.to_json(), headers=headers))
     problem = problem_of(result)
     return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
 
@@ -194,7 +194,7 @@ def _query_routes(routes: APIRouter, service: Service) -> None:
         if service.background is not None and (kept := await service.kept(id, request)):
             return await run_in_threadpool(LongJson, await service.background.shown(kept))
         entry = service.entry(id, request)
-        return await written(entry, lambda: _shown(entry))
+        return await written_off_loop(entry, lambda: _shown(entry))
 
     @routes.delete("/queries/{id}/asked", tags=["queries"])
     async def forget_question(id: str, request: Request) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def _view_routes(routes: APIRouter, service: Service) -> None:
         after = min(max(seen, 0), len(entry.events))  # of an earlier run: from the beginning
         if entry.result is not None and after == len(entry.events):
             return Response(status_code=204)  # a browser's EventSource then asks no more
-        return EventStream(Events(entry, partial(numbered, base=entry.base), after))
+        return EventStream(Events(entry, partial(numbered_event, base=entry.base), after))
 
     @routes.get("/queries/{id}/trace", tags=["queries"], response_model=None)
     async def trace(id: str, request: Request) -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from teola.plain_json import TIGHT, written
+from teola.plain_json import TIGHT, json_of
 
 
 class LongJson(JSONResponse):
@@ -14,4 +14,4 @@ class LongJson(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """The body."""
-        return written(content, TIGHT).encode()
+        return json_of(content, TIGHT).encode()

@@ -53,7 +53,7 @@ from teola.serve.intake.named_databases import NamedDatabases, paths_closed
 from teola.serve.observe.metrics import Metrics
 from teola.serve.observe.observing import Observers
 from teola.serve.observe.telemetry import Telemetry, from_environment
-from teola.serve.openapi.published import publish
+from teola.serve.openapi.published import publish_description
 from teola.serve.problems import NotFound, Problem, answer, problem
 from teola.serve.table_queries import sql_api
 from teola.serve.warming import warm
@@ -192,7 +192,7 @@ def make_app(
         return Response(metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     _refusals(fastapi, observers)
-    publish(fastapi, locked=keys is not None)
+    publish_description(fastapi, locked=keys is not None)
     direct = Direct(fastapi, partial(api.ask, service))
     bounded = Bounded(direct, collections_api.takes_forms, observers.refused)
     guard = KeyGuard(bounded, keys, observers.refused)

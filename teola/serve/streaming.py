@@ -72,7 +72,7 @@ class Events:
                 last = (n for n, e in entry.events.after(at, self._at) if e.kind == self._last)
                 if (n := next(last, None)) is not None:
                     self._at, over = n, True
-            if piece := await written(entry, partial(self._text, at, self._at)):
+            if piece := await written_off_loop(entry, partial(self._text, at, self._at)):
                 yield piece
             if over:
                 return
@@ -119,15 +119,15 @@ class EventStream(Response):
         return True
 
 
-def numbered(n: int, event: Event, base: int = 0) -> Iterable[str]:
+def numbered_event(n: int, event: Event, base: int = 0) -> Iterable[str]:
     """Our own form: the number as the id, the kind as the event's name."""
     data = event.data
     if event.kind == "error" and isinstance(event.told, Result):
-        data = plain_json.written(problem_of(event.told).body(), plain_json.SPACED)
+        data = plain_json.json_of(problem_of(event.told).body(), plain_json.SPACED)
     yield f"id: {base + n}\nevent: {event.kind}\ndata: {data}\n\n"
 
 
-async def written(entry: Entry, write: Callable[[], T]) -> T:
+async def written_off_loop(entry: Entry, write: Callable[[], T]) -> T:
     """What `write` makes of a query that may have ended, off the event loop if that takes long."""
     return write() if entry.bytes <= LONG else await run_in_threadpool(write)
 

@@ -31,7 +31,7 @@ MOST_LISTED_COLUMNS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What stands behind FROM: its name there, its columns, and a table's private ones."""
+    """A source in FROM: its name there, its columns, and its private columns if it is a table."""
 
     alias: str
     columns: Columns
@@ -39,7 +39,7 @@ class _Source:
 
 
 class ColumnNames:
-    """Those of one statement. tables: by folded name."""
+    """Checks the names of columns in one statement. tables: tables by folded name."""
 
     def __init__(
         self, tree: exp.Expr, dialect: SqlDialect, tables: Mapping[str, FoldedTable]
@@ -91,8 +91,8 @@ class ColumnNames:
     # --- private columns --------------------------------------------------------------------------
 
     def _private(self, table: exp.Table) -> frozenset[str]:
-        known = self._table(table)
-        return known.private if known is not None else frozenset()
+        folded_table = self._table(table)
+        return folded_table.private if folded_table is not None else frozenset()
 
     def _star(self, node: exp.Expr) -> None:
         from sqlglot import exp
@@ -235,8 +235,8 @@ class ColumnNames:
             self._unknown(column, name, table, nearest)
 
     def _is_in(self, name: str, table: str, sources: tuple[_Source, ...]) -> bool:
-        """Whether a source may have it. Raises ToolError for a private one, and for one that a
-        named source does not have."""
+        """Whether a source may have the column. Raises ToolError for a private column, and for one
+        that a named source does not have."""
         if table:
             for source in sources:
                 if source.alias == table:
@@ -291,7 +291,7 @@ class ColumnNames:
     # --- sources ----------------------------------------------------------------------------------
 
     def _of(self, select: exp.Select) -> tuple[_Source, ...]:
-        """What stands behind a SELECT's FROM."""
+        """The sources of a SELECT."""
         if id(select) not in self._sources:
             self._sources[id(select)] = ()  # while they are looked up
             self._sources[id(select)] = tuple(self._from(select))
@@ -320,8 +320,8 @@ class ColumnNames:
                 columns = _renamed(
                     self._outputs_of(part.this), part.args.get("alias"), self._folded
                 )
-            elif (known := self._table(item)) is not None:
-                columns, private = known.columns, known.private
+            elif (folded_table := self._table(item)) is not None:
+                columns, private = folded_table.columns, folded_table.private
         elif isinstance(item, exp.Subquery) and isinstance(item.this, (exp.Table, exp.Subquery)):
             inner = tuple(self._item(item.this))  # brackets around what stands behind FROM
             if not named:
@@ -413,8 +413,8 @@ class ColumnNames:
 
 
 def _columns_of_call(item: exp.Expr, named: str) -> Columns:
-    """Columns of a function of PostgreSQL's in the place of a table. They are told even where they
-    may be more: f.other would call a function of that name with what f gives."""
+    """Columns of a PostgreSQL function that stands in the place of a table. They are returned even
+    where there may be more: f.other would call a function of that name with what f gives."""
     from sqlglot import exp
 
     call = item.this if isinstance(item, (exp.Table, exp.Lateral)) else item
@@ -422,23 +422,23 @@ def _columns_of_call(item: exp.Expr, named: str) -> Columns:
         return None
     name = "unnest" if isinstance(call, exp.Unnest) else call.name.lower()
     if name.endswith(("_each", "_each_text")):
-        given: tuple[str, ...] = ("key", "value")
+        names: tuple[str, ...] = ("key", "value")
     elif "_array_elements" in name:
-        given = ("value",)
+        names = ("value",)
     else:
         several = isinstance(call, exp.Unnest) and len(call.expressions) > 1
-        given = (name if several else named or name,)
-    return (*given, "ordinality")
+        names = (name if several else named or name,)
+    return (*names, "ordinality")
 
 
 def _renamed(
     columns: Columns, alias: exp.Expr | None, folded: Callable[[exp.Expr], str]
 ) -> Columns:
     """Columns under the names that an alias gives to the first of them."""
-    given = list(alias.args.get("columns") or ()) if alias is not None else []
-    if not given:
+    aliases = list(alias.args.get("columns") or ()) if alias is not None else []
+    if not aliases:
         return columns
-    names = tuple(folded(name) for name in given)
+    names = tuple(folded(name) for name in aliases)
     return names if columns is None else names + columns[len(names) :]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 MOST_ROWS: Final = 100_000
-"""Of one series."""
+"""Rows of one series."""
 WIDEST: Final = 10_000
 """Characters that a padding, a repetition or a format may ask for."""
 MOST_REPEATED: Final = 10**8
@@ -38,7 +38,7 @@ _UNITS: Final = {
     "quarter": 7776000.0, "year": 31536000.0, "y": 31536000.0, "decade": 315360000.0,
     "century": 3153600000.0, "centurie": 3153600000.0,
 }  # fmt: skip
-"""Seconds, of a month the fewest."""
+"""Seconds of each unit; for a month, those of the shortest."""
 
 
 def check_series(call: exp.Expr, name: str) -> None:

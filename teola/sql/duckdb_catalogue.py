@@ -11,10 +11,17 @@ from typing import Any, Final
 
 from teola.sql.duckdb_reader import opened_duckdb
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import SAMPLED_ROWS, LookTime, SqlColumn, SqlTable, as_json, samples
+from teola.sql.sql_tables import (
+    SAMPLED_ROWS,
+    LookTime,
+    SqlColumn,
+    SqlTable,
+    samples,
+    tables_as_json,
+)
 
 AGAIN_S: Final = 0.1
-"""Between interrupts of a statement that goes on."""
+"""Seconds between interrupts of a statement that does not stop."""
 TABLES: Final = """
 SELECT schema_name, table_name, estimated_size, comment, false FROM duckdb_tables()
 WHERE NOT internal AND database_name = current_database()
@@ -78,13 +85,13 @@ def describe_duckdb(
                 for column, kind, about in listed
             )
             tables.append(SqlTable(name, columns_, rows, (comment or "")[:200], view, note))
-    return as_json(tables)
+    return tables_as_json(tables)
 
 
 @contextmanager
 def _briefly(connection: Any, time: LookTime) -> Iterator[bool]:
-    """Leave what takes longer than there is time for a table, or more memory. Whether there is any
-    time."""
+    """Skip a table that takes more time or memory than there is for one. Yields whether there is
+    any time."""
     import duckdb
 
     left_s, done = time.left_s(), Event()
@@ -121,8 +128,8 @@ def plan_duckdb(path: str, sql: str, limits: LookupLimits) -> dict[str, Any]:
     """`rows` of its result, `cost`: rows that all of its steps are expected to give, `scans`:
     tables that are read. Raises ToolError."""
     with opened_duckdb(path, limits) as connection:
-        given = connection.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM ({sql}\n)").fetchall()
-    steps = list(_steps(json.loads(given[0][-1])))
+        explained = connection.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM ({sql}\n)").fetchall()
+    steps = list(_steps(json.loads(explained[0][-1])))
     scans = {str(_about(step, "Table")).rpartition(".")[2] for step in steps}
     return {
         "rows": _expected(steps[0]),
@@ -133,11 +140,11 @@ def plan_duckdb(path: str, sql: str, limits: LookupLimits) -> dict[str, Any]:
 
 def _expected(step: dict[str, Any]) -> int:
     """Rows that a step gives. DuckDB does not tell those of a cross product."""
-    told = "".join(filter(str.isdigit, str(_about(step, "Estimated Cardinality"))))
+    digits = "".join(filter(str.isdigit, str(_about(step, "Estimated Cardinality"))))
     inner = [_expected(child) for child in step.get("children", ())]
     if step.get("name") == "CROSS_PRODUCT":
-        return max(prod(inner), int(told or 0))
-    return int(told) if told else max(inner, default=1)
+        return max(prod(inner), int(digits or 0))
+    return int(digits) if digits else max(inner, default=1)
 
 
 def _steps(plan: Any) -> Iterator[dict[str, Any]]:

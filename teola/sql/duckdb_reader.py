@@ -22,36 +22,37 @@ if TYPE_CHECKING:
     import duckdb
 
 SHARE: Final = 0.6
-"""Of the process's memory that DuckDB plans with; the rest is for the interpreter and results."""
+"""Share of the process's memory that DuckDB may use; the rest is for the interpreter and
+results."""
 BATCH: Final = 64
 """Rows that are fetched at once."""
 
 
 def read_duckdb(path: str, sql: str, limits: LookupLimits) -> Rows:
     """Run one statement on the file. Raises ToolError."""
-    found = Rows(limits)
+    result = Rows(limits)
     with opened_duckdb(path, limits) as connection:
         statements = connection.extract_statements(sql)
         if len(statements) != 1 or statements[0].type.name not in ("SELECT", "MULTI"):  # a PIVOT
             raise ToolError("give one SELECT and nothing else")
         cursor = connection.execute(f"SELECT * FROM ({sql}\n) LIMIT {limits.rows + 1}")
-        found.columns = [column[0] for column in cursor.description or ()]
-        value_bytes = limits.value_bytes_among(len(found.columns))
+        result.columns = [column[0] for column in cursor.description or ()]
+        value_bytes = limits.value_bytes_among(len(result.columns))
         long_values = 0
         while rows := cursor.fetchmany(BATCH):
             for row in rows:
                 cut = [_cut(value, value_bytes) for value in row]
-                if not found.add(cut):
+                if not result.add(cut):
                     break
                 long_values += sum(a is not b for a, b in zip(cut, row, strict=True))
-            if found.truncated:
+            if result.truncated:
                 break
     if long_values:
-        found.notes.append(
+        result.notes.append(
             f"values of more than {value_bytes:,} bytes (value_bytes, total_bytes) are cut, or "
             f"null where they are no text (in these rows: {long_values}); ask for parts of them"
         )
-    return found
+    return result
 
 
 @contextmanager
@@ -82,20 +83,20 @@ def opened_duckdb(path: str, limits: LookupLimits) -> Iterator[duckdb.DuckDBPyCo
             finally:
                 timer.cancel()
     except duckdb.OutOfMemoryException:
-        raise StatementStopped(too_much(limits), "memory") from None
+        raise StatementStopped(too_much_memory(limits), "memory") from None
     except duckdb.Error as error:
         if monotonic() > until:
             raise StatementStopped(limits.late, "time", limits.seconds) from None
-        said = next(iter(str(error).splitlines()), type(error).__name__)
+        message = next(iter(str(error).splitlines()), type(error).__name__)
         if "lock on file" in str(error):
-            said = "another process writes this file: try again when it has closed it"
+            message = "another process writes this file: try again when it has closed it"
         elif "older version" in str(error) or "version number" in str(error):
-            said = f"another version of DuckDB wrote this file: {said}"
-        raise ToolError(f"the database says: {said}") from None
+            message = f"another version of DuckDB wrote this file: {message}"
+        raise ToolError(f"the database says: {message}") from None
 
 
-def too_much(limits: LookupLimits) -> str:
-    """What the model is told of a statement that took all its memory."""
+def too_much_memory(limits: LookupLimits) -> str:
+    """The message to the model about a statement that took all its memory."""
     return f"it took more than {limits.memory_bytes // 2**20:,} MiB of memory: ask for less"
 
 

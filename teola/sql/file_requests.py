@@ -50,7 +50,7 @@ def dialect(request: dict[str, Any], limits: LookupLimits, schema: Schema | None
 def tables(
     request: dict[str, Any], limits: LookupLimits, schema: Schema | None
 ) -> list[dict[str, Any]]:
-    """What a file has, see `sql_tables.py`. Raises ToolError."""
+    """The tables of a file, see `sql_tables.py`. Raises ToolError."""
     if request["dialect"] == "duckdb":
         from teola.sql.duckdb_catalogue import describe_duckdb
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 2**20
 MOST_NODES: Final = 20_000
-"""Values of one file, however often an alias repeats them."""
+"""Values that one file may have; a value counts each time that an alias repeats it."""
 KEYS: Final = ("tables", "metrics", "synonyms", "joins", "examples")
 
 
@@ -50,7 +50,8 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A figure by its name, as a piece of SQL. table: that it is of ("": it names its own)."""
+    """A named figure, as a piece of SQL. table: the table that it is computed from ("": the SQL
+    names its tables)."""
 
     name: str
     sql: str
@@ -74,7 +75,7 @@ NO_HINTS: Final = SqlHints()
 
 
 def read_hints(path: str | Path, dialect: str, schema: Schema) -> SqlHints:
-    """Those in a file. Raises InputError, which says where something is wrong."""
+    """The hints in a file. Raises InputError, which says where something is wrong."""
     place = Path(path).expanduser()
     try:
         if place.stat().st_size > MOST_BYTES:
@@ -87,7 +88,7 @@ def read_hints(path: str | Path, dialect: str, schema: Schema) -> SqlHints:
 
 
 def parse_hints(text: str, name: str, dialect: str, schema: Schema) -> SqlHints:
-    """From the text of a file called `name`. Raises InputError."""
+    """The hints in the text of a file called `name`. Raises InputError."""
     import yaml
 
     try:
@@ -95,39 +96,39 @@ def parse_hints(text: str, name: str, dialect: str, schema: Schema) -> SqlHints:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        said = getattr(error, "problem", None) or "it is no YAML"
-        raise InputError(f"hints {name}{at}: {said}") from None
+        problem = getattr(error, "problem", None) or "it is no YAML"
+        raise InputError(f"hints {name}{at}: {problem}") from None
     except RecursionError:
         raise InputError(f"hints {name}: they nest too deeply") from None
     return _Reading(name, dialect, schema).hints(node)
 
 
 class _Reading:
-    """One file's."""
+    """Reads the hints of one file."""
 
     def __init__(self, name: str, dialect: str, schema: Schema) -> None:
         self.name, self.dialect, self.schema = name, dialect, schema
         self._left = MOST_NODES
-        known = dialect_named(dialect)
-        self._known, self._tables = known, folded_tables(schema, known)
+        sql_dialect = dialect_named(dialect)
+        self._known, self._tables = sql_dialect, folded_tables(schema, sql_dialect)
 
     def hints(self, node: Node | None) -> SqlHints:
         if node is None:
             return NO_HINTS
-        found: dict[str, Node] = {}
+        parts: dict[str, Node] = {}
         for key, at, value in self._pairs(node, "hints"):
             if key not in KEYS:
                 raise self._unknown("key", key, KEYS, at)
-            found[key] = value
-        abouts = dict(self._tables_of(found["tables"])) if "tables" in found else {}
-        metrics = tuple(self._metrics(found["metrics"])) if "metrics" in found else ()
+            parts[key] = value
+        abouts = dict(self._tables_of(parts["tables"])) if "tables" in parts else {}
+        metrics = tuple(self._metrics(parts["metrics"])) if "metrics" in parts else ()
         names = {metric.name for metric in metrics}
         return SqlHints(
             abouts,
             metrics,
-            dict(self._synonyms(found["synonyms"], names)) if "synonyms" in found else {},
-            tuple(self._joins(found["joins"])) if "joins" in found else (),
-            tuple(self._examples(found["examples"])) if "examples" in found else (),
+            dict(self._synonyms(parts["synonyms"], names)) if "synonyms" in parts else {},
+            tuple(self._joins(parts["joins"])) if "joins" in parts else (),
+            tuple(self._examples(parts["examples"])) if "examples" in parts else (),
         )
 
     # --- its parts --------------------------------------------------------------------------------
@@ -149,71 +150,71 @@ class _Reading:
 
     def _metrics(self, node: Node) -> Iterator[Metric]:
         for name, at, value in self._pairs(node, "metrics"):
-            given: dict[str, str] = {}
+            keys: dict[str, str] = {}
             for key, key_at, inner in self._pairs(value, f"the metric {name}"):
                 if key not in ("sql", "table", "about"):
                     raise self._unknown("key", key, ("sql", "table", "about"), key_at)
-                given[key] = self._text(inner, key)
+                keys[key] = self._text(inner, key)
                 if key == "table":
-                    given[key] = self._table(given[key], inner)
-            if "sql" not in given:
+                    keys[key] = self._table(keys[key], inner)
+            if "sql" not in keys:
                 raise self._wrong(f"the metric {name!r} needs `sql`", at)
-            tables = [given["table"]] if "table" in given else self._named_in(given["sql"])
+            tables = [keys["table"]] if "table" in keys else self._named_in(keys["sql"])
             written = ", ".join(table_name_text(table, self._known) for table in tables)
             source = f" FROM {written}" if tables else ""
-            what = f"the metric {name!r}" + ("" if tables else " (which names no `table`)")
-            self._runs(f"SELECT {given['sql']}{source}", what, at)
-            yield Metric(name, given["sql"], given.get("table", ""), given.get("about", ""))
+            metric = f"the metric {name!r}" + ("" if tables else " (which names no `table`)")
+            self._runs(f"SELECT {keys['sql']}{source}", metric, at)
+            yield Metric(name, keys["sql"], keys.get("table", ""), keys.get("about", ""))
 
     def _synonyms(self, node: Node, metrics: set[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         for name, at, value in self._pairs(node, "synonyms"):
             meant = name if name in metrics else self._named(name, at)
-            yield meant, tuple(self._text(one, "a synonym") for one in self._items(value))
+            yield meant, tuple(self._text(word, "a synonym") for word in self._items(value))
 
     def _joins(self, node: Node) -> Iterator[str]:
-        for one in self._items(node):
-            text = self._text(one, "a join")
+        for item in self._items(node):
+            text = self._text(item, "a join")
             sides = [side.strip() for side in text.split("=")]
             if len(sides) != 2:
-                raise self._wrong("a join is written table.column = table.column", one)
+                raise self._wrong("a join is written table.column = table.column", item)
             for side in sides:
                 if "." not in side or side in self._tables:
-                    raise self._wrong(f"{side!r} is no table.column", one)
-            yield " = ".join(self._named(side, one) for side in sides)
+                    raise self._wrong(f"{side!r} is no table.column", item)
+            yield " = ".join(self._named(side, item) for side in sides)
 
     def _examples(self, node: Node) -> Iterator[Example]:
-        for one in self._items(node):
-            given: dict[str, str] = {}
-            for key, at, inner in self._pairs(one, "an example"):
+        for item in self._items(node):
+            keys: dict[str, str] = {}
+            for key, at, inner in self._pairs(item, "an example"):
                 if key not in ("question", "sql"):
                     raise self._unknown("key", key, ("question", "sql"), at)
-                given[key] = self._text(inner, key)
+                keys[key] = self._text(inner, key)
                 if key == "sql":
-                    self._runs(given[key], "an example", inner)
-            if len(given) < 2:
-                raise self._wrong("an example needs `question` and `sql`", one)
-            yield Example(given["question"], given["sql"])
+                    self._runs(keys[key], "an example", inner)
+            if len(keys) < 2:
+                raise self._wrong("an example needs `question` and `sql`", item)
+            yield Example(keys["question"], keys["sql"])
 
     # --- names and statements ---------------------------------------------------------------------
 
     def _table(self, name: str, at: Node) -> str:
-        found = self._tables.get(self._known.folded(name, quoted=True))
-        if found is None:
+        folded_table = self._tables.get(self._known.folded(name, quoted=True))
+        if folded_table is None:
             raise self._unknown("table", name, self.schema.names, at)
-        return found.name
+        return folded_table.name
 
     def _column(self, table: str, name: str, at: Node) -> str:
-        known = self.schema.tables.get(table) or ()
-        folded = {self._known.folded(column, quoted=True): column for column in known}
-        found = folded.get(self._known.folded(name, quoted=True))
-        if found is None:
-            raise self._unknown(f"column of {table}", name, known, at)
-        if f"{table}.{found}" in self.schema.private:
-            raise self._wrong(f"the column {table}.{found} is private", at)
-        return found
+        columns = self.schema.tables.get(table) or ()
+        folded = {self._known.folded(column, quoted=True): column for column in columns}
+        spelled = folded.get(self._known.folded(name, quoted=True))
+        if spelled is None:
+            raise self._unknown(f"column of {table}", name, columns, at)
+        if f"{table}.{spelled}" in self.schema.private:
+            raise self._wrong(f"the column {table}.{spelled} is private", at)
+        return spelled
 
     def _named(self, name: str, at: Node) -> str:
-        """A table, or a table.column."""
+        """The spelled name of a table, or of a table.column."""
         if self._known.folded(name, quoted=True) in self._tables:
             return self._table(name, at)
         table, dot, column = name.rpartition(".")
@@ -223,34 +224,34 @@ class _Reading:
         return f"{full}.{self._column(full, column, at)}"
 
     def _named_in(self, sql: str) -> list[str]:
-        """Tables whose columns a metric names with them, as in berths.depth."""
+        """Tables that a metric's SQL names before a column, as in berths.depth."""
         text = self._known.folded(sql)
-        found = (
+        tables = (
             table.name
             for key, table in self._tables.items()
             if re.search(rf'(?<![\w.]){re.escape(key)}"?\s*\.', text)
         )
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(tables))
 
-    def _runs(self, sql: str, what: str, at: Node) -> None:
+    def _runs(self, sql: str, subject: str, at: Node) -> None:
         try:
             select_only(sql, self.dialect, self.schema)
         except ToolError as error:
-            raise self._wrong(f"{what} does not run: {error}", at) from None
+            raise self._wrong(f"{subject} does not run: {error}", at) from None
 
     # --- nodes ------------------------------------------------------------------------------------
 
-    def _pairs(self, node: Node, what: str) -> Iterator[tuple[str, Node, Node]]:
+    def _pairs(self, node: Node, subject: str) -> Iterator[tuple[str, Node, Node]]:
         from yaml.nodes import MappingNode
 
         self._spend(node)
         if not isinstance(node, MappingNode):
-            raise self._wrong(f"{what}: this is a mapping, `name: value`", node)
+            raise self._wrong(f"{subject}: this is a mapping, `name: value`", node)
         seen: set[str] = set()
         for key, value in node.value:
-            name = self._text(key, f"a name in {what}")
+            name = self._text(key, f"a name in {subject}")
             if name in seen:
-                raise self._wrong(f"{name!r} stands twice in {what}", key)
+                raise self._wrong(f"{name!r} stands twice in {subject}", key)
             seen.add(name)
             yield name, key, value
 
@@ -262,12 +263,12 @@ class _Reading:
             raise self._wrong("this is a list", node)
         yield from node.value
 
-    def _text(self, node: Node, what: str) -> str:
+    def _text(self, node: Node, subject: str) -> str:
         from yaml.nodes import ScalarNode
 
         self._spend(node)
         if not isinstance(node, ScalarNode) or not str(node.value).strip():
-            raise self._wrong(f"{what} is a text", node)
+            raise self._wrong(f"{subject} is a text", node)
         return str(node.value).strip()
 
     def _spend(self, node: Node) -> None:
@@ -275,13 +276,13 @@ class _Reading:
         if self._left < 0:
             raise self._wrong(f"the file has more than {MOST_NODES:,} values", node)
 
-    def _wrong(self, said: str, at: Node) -> InputError:
+    def _wrong(self, message: str, at: Node) -> InputError:
         mark: Any = at.start_mark
-        return InputError(f"hints {self.name}:{mark.line + 1}:{mark.column + 1}: {said}")
+        return InputError(f"hints {self.name}:{mark.line + 1}:{mark.column + 1}: {message}")
 
-    def _unknown(self, what: str, name: str, valid: Any, at: Node) -> InputError:
+    def _unknown(self, kind: str, name: str, valid: Any, at: Node) -> InputError:
         listed = list(valid)
         near = get_close_matches(name, listed, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         shown = f" (there are {', '.join(sorted(listed)[:20])})" if listed and not near else ""
-        return self._wrong(f"there is no {what} {name!r}{hint}{shown}", at)
+        return self._wrong(f"there is no {kind} {name!r}{hint}{shown}", at)

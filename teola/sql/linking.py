@@ -25,12 +25,13 @@ from teola.sql.sql_tables import SqlTable
 from teola.sql.written_names import column_name_text, name_text, table_name_text
 
 WHOLE_TOKENS: Final = 4_000
-"""A schema up to this length is given whole."""
+"""A schema of up to so many tokens is given whole."""
 MOST_TABLES: Final = 12
 MOST_OFFERED: Final = 60
 """Tables of a large schema that a model may choose from."""
 HINT_TOKENS: Final = 1_000
-"""Metrics up to this length are all given; of more, those that share words with the question."""
+"""Hints of up to so many tokens are all given; of more, those that share words with the
+question."""
 MOST_PHRASES: Final = 8
 """Texts of a question that values are looked up for."""
 MOST_VALUES: Final = 10
@@ -39,7 +40,7 @@ MEANT_VALUES: Final = 2
 LONGEST_QUESTION: Final = 4_000
 """Characters of a question that are looked at."""
 ALIKE: Final = 0.55
-"""Likeness above which a value is told."""
+"""Likeness from which on a value is given to the model."""
 NAME_WEIGHT, COLUMN_WEIGHT, ABOUT_WEIGHT, VALUE_WEIGHT = 3.0, 1.5, 0.5, 4.0
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+", re.UNICODE)
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -130,11 +131,11 @@ class Linker:
     @cached_property
     def _weights(self) -> Mapping[str, Mapping[int, float]]:
         """Word -> table -> how much it says of the table; words of few tables say more."""
-        found: dict[str, dict[int, float]] = defaultdict(dict)
+        weights: dict[str, dict[int, float]] = defaultdict(dict)
 
         def note(i: int, text: str, weight: float) -> None:
             for word in set(words(text)):
-                found[word][i] = max(found[word].get(i, 0.0), weight)
+                weights[word][i] = max(weights[word].get(i, 0.0), weight)
 
         for i, table in enumerate(self.tables):
             note(i, table.name, NAME_WEIGHT)
@@ -155,19 +156,19 @@ class Linker:
         count = max(1, len(self.tables))
         return {
             word: {i: weight * log(1 + count / len(of)) for i, weight in of.items()}
-            for word, of in found.items()
+            for word, of in weights.items()
         }
 
     @cached_property
     def _joins(self) -> Mapping[int, frozenset[int]]:
-        """Table -> those that it is joined with, by its keys or by hints."""
-        found: dict[int, set[int]] = defaultdict(set)
+        """Table -> tables that it is joined with, by its keys or by hints."""
+        joined: dict[int, set[int]] = defaultdict(set)
 
         def join(a: str, b: str) -> None:
-            one, other = self._at.get(a), self._at.get(b)
-            if one is not None and other is not None and one != other:
-                found[one].add(other)
-                found[other].add(one)
+            left, right = self._at.get(a), self._at.get(b)
+            if left is not None and right is not None and left != right:
+                joined[left].add(right)
+                joined[right].add(left)
 
         for table in self.tables:
             for column in table.columns:
@@ -176,7 +177,7 @@ class Linker:
         for hint in self.hints.joins:
             left, _, right = hint.partition(" = ")
             join(left.rpartition(".")[0], right.rpartition(".")[0])
-        return {i: frozenset(others) for i, others in found.items()}
+        return {i: frozenset(others) for i, others in joined.items()}
 
     def link(
         self,
@@ -187,34 +188,34 @@ class Linker:
         *,
         meant: FindsMeanings | None = None,
     ) -> Linked:
-        """What `question` is about. find: looks up values. chosen: tables that a model has named.
-        more: examples besides those of the hints. meant: looks up values for phrases that look like
-        none."""
-        asked = question[:LONGEST_QUESTION]
-        values = tuple(self._values(asked, find, meant)) if find else ()
-        examples = alike(asked, (*self.hints.examples, *more))
+        """The tables, values and examples that `question` is about. find: looks up values. chosen:
+        tables that a model has named. more: examples besides those of the hints. meant: looks up
+        values for phrases that look like none."""
+        shortened = question[:LONGEST_QUESTION]
+        values = tuple(self._values(shortened, find, meant)) if find else ()
+        examples = alike(shortened, (*self.hints.examples, *more))
         if self._whole is not None:
-            text = self._with_hints(self._whole, asked)
+            text = self._with_hints(self._whole, shortened)
             everything = tuple(table.name for table in self.tables)
             return Linked(everything, text, True, (), values, examples)
-        ranked = self._ranked(asked, values, examples)
+        ranked = self._ranked(shortened, values, examples)
         named = list(dict.fromkeys(i for name in chosen if (i := self._named(name)) is not None))
-        kept = self._fitting(named or ranked)
-        text = "\n".join(self._text(i) for i in kept)
+        linked = self._fitting(named or ranked)
+        text = "\n".join(self._text(i) for i in linked)
         offered = tuple(self._offered(i) for i in self._all(ranked)[:MOST_OFFERED])
-        given = tuple(self.tables[i].name for i in kept)
-        return Linked(given, self._with_hints(text, asked), False, offered, values, examples)
+        names = tuple(self.tables[i].name for i in linked)
+        return Linked(names, self._with_hints(text, shortened), False, offered, values, examples)
 
     def _named(self, name: str) -> int | None:
         """The table that a model means, which it may have written in quotes or in small letters."""
         return self._at.get(name, self._plain.get(_plain(name)))
 
     def _ranked(
-        self, asked: str, values: Sequence[LinkedValue], examples: Sequence[Example]
+        self, question: str, values: Sequence[LinkedValue], examples: Sequence[Example]
     ) -> list[int]:
         """Tables that the question has something in common with, the best first."""
         scores: dict[int, float] = defaultdict(float)
-        for word in set(words(asked)) - STOP:
+        for word in set(words(question)) - STOP:
             for i, weight in self._weights.get(word, {}).items():
                 scores[i] += weight
         for value in values:
@@ -228,31 +229,31 @@ class Linker:
         return sorted(scores, key=lambda i: (-scores[i], i))
 
     def _all(self, ranked: Sequence[int]) -> list[int]:
-        rest = (i for i in range(len(self.tables)) if i not in set(ranked))
-        return [*ranked, *rest] if len(ranked) < MOST_OFFERED else list(ranked)
+        others = (i for i in range(len(self.tables)) if i not in set(ranked))
+        return [*ranked, *others] if len(ranked) < MOST_OFFERED else list(ranked)
 
     def _fitting(self, ranked: Sequence[int]) -> list[int]:
-        """As many of them as fit, each with what joins it to those before."""
-        kept: dict[int, None] = {}
+        """As many of these tables as fit, each with the tables that join it to those before."""
+        linked: dict[int, None] = {}
         total = 0
         for i in ranked or range(min(len(self.tables), MOST_TABLES)):
-            if len(kept) >= MOST_TABLES:
+            if len(linked) >= MOST_TABLES:
                 break
-            if i in kept:
+            if i in linked:
                 continue
-            wanted = [n for n in self._way(i, kept) if n not in kept]
-            if len(kept) + len(wanted) > MOST_TABLES:
-                wanted = [i]
-            tokens = sum(tokens_about(self._text(n)) for n in wanted)
-            if kept and total + tokens > WHOLE_TOKENS:
+            added = [n for n in self._way(i, linked) if n not in linked]
+            if len(linked) + len(added) > MOST_TABLES:
+                added = [i]
+            tokens = sum(tokens_about(self._text(n)) for n in added)
+            if linked and total + tokens > WHOLE_TOKENS:
                 continue
             total += tokens
-            kept |= dict.fromkeys(wanted)
-        return sorted(kept)
+            linked |= dict.fromkeys(added)
+        return sorted(linked)
 
-    def _way(self, i: int, kept: Mapping[int, None]) -> list[int]:
-        """The table, and tables between it and the nearest of those kept, two at most."""
-        if not kept or self._joins.get(i, frozenset()) & kept.keys():
+    def _way(self, i: int, linked: Mapping[int, None]) -> list[int]:
+        """The table, and tables between it and the nearest of those linked, two at most."""
+        if not linked or self._joins.get(i, frozenset()) & linked.keys():
             return [i]
         seen, open_ = {i: -1}, deque([(i, 0)])
         while open_:
@@ -260,7 +261,7 @@ class Linker:
             if far > 2:
                 break
             for other in sorted(self._joins.get(at, ())):
-                if other in kept:
+                if other in linked:
                     way = [at]
                     while seen[way[-1]] >= 0:
                         way.append(seen[way[-1]])
@@ -276,27 +277,27 @@ class Linker:
         more = ", ..." if len(table.columns) > 12 else ""
         return f"{table_name_text(table.name, self.dialect)}: {columns}{more}"
 
-    def _with_hints(self, text: str, asked: str) -> str:
-        """The tables, and what hints say besides: the same for all questions, unless it is long."""
+    def _with_hints(self, text: str, question: str) -> str:
+        """The tables' text, and the hints: the same for all questions, unless it is long."""
         hints, lines = self.hints, [text]
         lines += [
             "join " + " = ".join(column_name_text(side, self.dialect) for side in join.split(" = "))
             for join in hints.joins
         ]
-        told = [
+        hint_lines = [
             f"metric {name_text(m.name)}: {' '.join(m.sql.split())}"
             + (f" of {table_name_text(m.table, self.dialect)}" if m.table else "")
             + (f" {quoted_text(m.about)}" if m.about else "")
             for m in hints.metrics
         ]
-        told += [
+        hint_lines += [
             f"{self._meant_text(meant)} is also called {', '.join(map(quoted_text, others))}"
             for meant, others in hints.synonyms.items()
         ]
-        if tokens_about("\n".join(told)) > HINT_TOKENS:
-            wanted = set(words(asked)) - STOP
-            told = [line for line in told if wanted & set(words(line))]
-        return "\n".join([*lines, *told])
+        if tokens_about("\n".join(hint_lines)) > HINT_TOKENS:
+            question_words = set(words(question)) - STOP
+            hint_lines = [line for line in hint_lines if question_words & set(words(line))]
+        return "\n".join([*lines, *hint_lines])
 
     def _meant_text(self, meant: str) -> str:
         """What a synonym stands for: a table, a column of one, or a metric."""
@@ -304,11 +305,11 @@ class Linker:
         return write(meant, self.dialect)
 
     def _values(
-        self, asked: str, find: FindsValues, meant: FindsMeanings | None
+        self, question: str, find: FindsValues, meant: FindsMeanings | None
     ) -> list[LinkedValue]:
         seen: dict[tuple[str, str, str], LinkedValue] = {}
-        lower, vague = asked.casefold(), list[str]()
-        for phrase in phrases(asked, self._weights.keys()):
+        lower, vague = question.casefold(), list[str]()
+        for phrase in phrases(question, self._weights.keys()):
             looks_alike = False
             for table, column, value, score in find(phrase, 3):
                 within = len(value) > 2 and value.casefold() in lower
@@ -319,7 +320,7 @@ class Linker:
             if not looks_alike:
                 vague.append(phrase)
         if meant is not None:
-            vague = list(dict.fromkeys([*runs(asked, self._weights.keys()), *vague]))
+            vague = list(dict.fromkeys([*runs(question, self._weights.keys()), *vague]))
             for phrase, near in zip(vague, meant(vague, MEANT_VALUES), strict=True):
                 for table, column, value, _ in near:
                     found = LinkedValue(phrase, table, column, value)
@@ -344,18 +345,18 @@ def _singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] not in "su" else word
 
 
-def phrases(asked: str, known: Iterable[str] = ()) -> list[str]:
+def phrases(question: str, schema_words: Iterable[str] = ()) -> list[str]:
     """Texts of a question that may be values: in quotes, names, and words that no table has."""
-    schema = set(known)
-    found = dict.fromkeys(_QUOTED.findall(asked))
-    for match in _CAPITALS.finditer(asked):
+    schema = set(schema_words)
+    texts = dict.fromkeys(_QUOTED.findall(question))
+    for match in _CAPITALS.finditer(question):
         own = match[0].strip(" .-")
         if not set(words(own)) <= STOP | (schema if match.start() == 0 else set()):
-            found[own] = None
-    for word in _WORD.findall(asked):
+            texts[own] = None
+    for word in _WORD.findall(question):
         if len(word) > 2 and not word.isdigit() and _singular(word.casefold()) not in schema | STOP:
-            found[word] = None
-    return list(found)[:MOST_PHRASES]
+            texts[word] = None
+    return list(texts)[:MOST_PHRASES]
 
 
 def runs(asked: str, known: Iterable[str] = ()) -> list[str]:
@@ -379,14 +380,14 @@ LEAST_ALIKE: Final = 0.15
 
 def alike(question: str, examples: Iterable[Example]) -> tuple[Example, ...]:
     """Examples whose questions are like this one, the most alike first, three at most."""
-    wanted = _grams(question)
+    own_grams = _grams(question)
     scored: list[tuple[float, int, Example]] = []
     for at, example in enumerate(examples):
         own = _grams(example.question)
-        score = len(wanted & own) / max(1, len(wanted | own))
+        score = len(own_grams & own) / max(1, len(own_grams | own))
         if score >= LEAST_ALIKE:
             scored.append((-score, at, example))
-    best = sorted(scored, key=lambda one: one[:2])[:MOST_EXAMPLES]
+    best = sorted(scored, key=lambda entry: entry[:2])[:MOST_EXAMPLES]
     return tuple({example.sql: example for _, _, example in best}.values())
 
 

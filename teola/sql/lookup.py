@@ -30,7 +30,7 @@ class SqlAddress:
 
     @classmethod
     def of(cls, where: str) -> SqlAddress:
-        """From a path or a DSN. Raises ToolError for what is no database."""
+        """The address in a path or a DSN. Raises ToolError for what is no database."""
         if where.startswith(SERVERS):
             return cls("postgres", where)
         # Not here: a process that opens and closes a file gives up the locks it has on it, and
@@ -48,7 +48,7 @@ def look_up(
     set_local: Mapping[str, str] | None = None,
     wanted: Wanted | None = None,
 ) -> Rows:
-    """What one statement gives. schema: see `select_only`. trust_role, set_local: see
+    """Run one statement and return its rows. schema: see `select_only`. trust_role, set_local: see
     `read_postgres`. wanted: whether anybody still waits. Raises ToolError."""
     checked = select_only(sql, address.dialect, schema)
     if address.dialect == "postgres":

@@ -59,8 +59,9 @@ def describe_postgres(
     sampled: bool = True,
     wanted: Wanted | None = None,
 ) -> tuple[SqlTable, ...]:
-    """What the role may read. sampled: whether a few rows of each table are looked at. wanted: see
-    `read_postgres`. Raises ToolError, and QueryCancelled where nobody waits."""
+    """The tables and views that the role may read. sampled: whether a few rows of each table are
+    looked at. wanted: see `read_postgres`. Raises ToolError, and QueryCancelled where nobody
+    waits."""
     time = LookTime(limits.seconds, sampled=sampled)
     with opened_postgres(dsn, limits, trust_role=trust_role, wanted=wanted) as reading:
         listed = reading.execute(TABLES).fetchall()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import psycopg
 
 CHARACTER_BYTES: Final = 4
-"""At most, in UTF-8."""
+"""Bytes of a character in UTF-8, at most."""
 BYTEA: Final = 17
 TEXTS: Final = frozenset((19, 25, 1042, 1043))
 """name, text, char(n), varchar."""
@@ -36,9 +36,9 @@ SHORT: Final = frozenset(
 """bool, int8, int2, int4, oid, float4, float8, date, time, timestamp, timestamptz, interval,
 timetz, numeric (64 KiB at most), uuid: types whose values need no measure."""
 CONNECT_S: Final = 5.0
-"""That a server may take to answer at all."""
+"""Seconds that a server may take to answer at all."""
 CUT_S: Final = 0.7
-"""After the time of a statement, when the connection to a server that does not answer is cut."""
+"""Seconds after a statement's limit at which the connection to a silent server is cut."""
 ROLE: Final = """
 SELECT rolsuper,
        rolbypassrls,
@@ -71,7 +71,7 @@ def read_postgres(
     anybody still waits; if nobody does, the server is told to stop. Raises ToolError, and
     QueryCancelled where nobody does.
     """
-    found = Rows(limits)
+    result = Rows(limits)
     value_bytes, long_values = limits.value_bytes, 0
     how: Any = {"trust_role": trust_role, "set_local": set_local, "wanted": wanted}
     with opened_postgres(dsn, limits, **how) as reading:
@@ -80,23 +80,23 @@ def read_postgres(
             columns = cursor.description or ()
             if not columns:
                 raise ToolError("the statement has no columns: name what it shall give")
-            found.columns = [column.name for column in columns]
+            result.columns = [column.name for column in columns]
             value_bytes = limits.value_bytes_among(len(columns))
             bounded = _bounded(sql, [column.type_code for column in columns], limits)
             rows = cast("Generator[tuple[Any, ...]]", cursor.stream(bounded.encode()))
             with closing(rows):  # tells the server to stop
                 for *row, long_ones in rows:
-                    if not found.add(row):
+                    if not result.add(row):
                         break
                     long_values += long_ones
         reading.rollback()
     if long_values:
-        found.notes.append(
+        result.notes.append(
             f"values of more than {value_bytes:,} bytes (value_bytes, total_bytes) are cut to "
             f"{value_bytes // CHARACTER_BYTES:,} characters, or null where they are no text "
             f"(in these rows: {long_values}); ask for parts of them, or for fewer columns"
         )
-    return found
+    return result
 
 
 @contextmanager
@@ -155,11 +155,11 @@ def _said(error: psycopg.Error, dsn: str) -> str:
     """The first line of an error, in which no password stands."""
     from psycopg.conninfo import conninfo_to_dict
 
-    said = next(iter(str(error).splitlines()), type(error).__name__)
+    message = next(iter(str(error).splitlines()), type(error).__name__)
     with contextlib.suppress(Exception):
         if password := conninfo_to_dict(dsn).get("password"):
-            said = said.replace(str(password), "***")
-    return said.replace(dsn, "its address")
+            message = message.replace(str(password), "***")
+    return message.replace(dsn, "its address")
 
 
 @contextmanager

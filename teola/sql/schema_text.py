@@ -34,8 +34,8 @@ def schema_text(
     abouts: Mapping[str, str] | None = None,
     dialect: SqlDialect | None = None,
 ) -> str:
-    """All of them. abouts: what hints say of a table or of table.column. dialect: for which names
-    are in quotes where they have to be."""
+    """The text of all tables. abouts: what hints say of a table or of table.column. dialect: for
+    which names are in quotes where they have to be."""
     return "\n".join(table_text(table, abouts or {}, dialect) for table in tables)
 
 
@@ -52,7 +52,8 @@ def table_text(
 
 
 def _rows(rows: int | None) -> str:
-    """By the first digit: a prompt's prefix is to stay the same while a table grows."""
+    """A number of rows by its first digit: a prompt's prefix is to stay the same while a table
+    grows."""
     if rows is None:
         return ""
     return f" ({rows} rows)" if rows < 10 else f" (about {rounded(rows):,} rows)"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from teola.errors import ToolError
 from teola.sql.dialects import dialect_named
 from teola.sql.dialects.dialect import SqlDialect
-from teola.sql.sql_parsing import parsed, written
+from teola.sql.sql_parsing import parsed_statement, statement_text
 from teola.sql.sql_schema import Schema
 from teola.sql.statement_checks import check_statement
 
@@ -34,8 +34,8 @@ def select_only(sql: str, dialect: str, tables: Collection[str] | Schema | None 
     all but the database's own. Raises ToolError for anything else, with what to do about it, and
     UnknownName for another dialect.
     """
-    known = tables if tables is None or isinstance(tables, Schema) else _schema(tuple(tables))
-    return _filtered(sql, dialect_named(dialect), known)
+    schema = tables if tables is None or isinstance(tables, Schema) else _schema(tuple(tables))
+    return _filtered(sql, dialect_named(dialect), schema)
 
 
 @lru_cache(maxsize=64)
@@ -45,7 +45,7 @@ def _schema(tables: tuple[str, ...]) -> Schema:
 
 @lru_cache(maxsize=REMEMBERED)
 def _filtered(sql: str, dialect: SqlDialect, schema: Schema | None) -> str:
-    result = written(_reading(sql, dialect), dialect)
+    result = statement_text(_reading(sql, dialect), dialect)
     # The text that runs is the text that is checked, whatever was lost while it was written.
     check_statement(_reading(result, dialect), dialect, schema)
     return result
@@ -54,7 +54,7 @@ def _filtered(sql: str, dialect: SqlDialect, schema: Schema | None) -> str:
 def _reading(sql: str, dialect: SqlDialect) -> exp.Expr:
     from sqlglot import exp
 
-    tree = parsed(sql, dialect)
+    tree = parsed_statement(sql, dialect)
     roots: tuple[type[exp.Expr], ...] = (exp.Query, exp.Values)
     if "Pivot" in dialect.nodes:
         roots = (*roots, exp.Pivot)

@@ -30,44 +30,45 @@ from teola.sql.sql_schema import Schema
 from teola.sql.stopped import StatementStopped
 
 IDLE_S: Final = 60.0
-"""After which a process that nobody asks ends."""
+"""Seconds without a request after which the process ends."""
 GRACE_S: Final = 0.4
-"""That the database gets to stop by itself."""
+"""Seconds that the database gets to stop by itself."""
 FILE_BYTES: Final = 16 * 2**20
-"""Of a file that it writes: none but SQLite's index of a write-ahead log."""
+"""Bytes of a file that it writes: none but SQLite's index of a write-ahead log."""
 OWN_SHARE: Final = 7 / 8
-"""Of its memory that may be its own; the rest is for code of libraries, which no limit counts."""
-HEADER: Final = 4
+"""Share of its memory that may be its own; the rest is for code of libraries, which no limit
+counts."""
+HEADER_BYTES: Final = 4
 """Bytes that tell the length of a message."""
 
 
 def main(memory_bytes: int) -> None:
     """Answer until stdin ends."""
     confine(data_bytes=int(memory_bytes * OWN_SHARE), file_bytes=FILE_BYTES)
-    asked, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
+    requests, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
-    while select.select([asked], [], [], IDLE_S)[0]:
-        header = _read(asked, HEADER)
-        if len(header) < HEADER:
+    while select.select([requests], [], [], IDLE_S)[0]:
+        header = _read(requests, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
             return
-        request = json.loads(_read(asked, int.from_bytes(header)))
+        request = json.loads(_read(requests, int.from_bytes(header)))
         limits = LookupLimits(**request["limits"])
         signal.setitimer(signal.ITIMER_REAL, limits.seconds + GRACE_S)  # by default it ends us
         answer = answered(request, limits)
         signal.setitimer(signal.ITIMER_REAL, 0)
         text = json.dumps({**answer, "peak_bytes": peak_bytes()}).encode()
-        _write(answers, len(text).to_bytes(HEADER) + text)
+        _write(answers, len(text).to_bytes(HEADER_BYTES) + text)
         if answer.get("limit") == "memory":
             return  # what it took may not all have been given back
 
 
 def answered(request: dict[str, Any], limits: LookupLimits) -> dict[str, Any]:
-    """What a request asks for, or what is wrong with it."""
+    """The answer to a request, or an error."""
     from teola.sql import file_requests
 
     work: Callable[..., Any] = getattr(file_requests, request["work"])
-    given = request.get("schema")
-    schema = None if given is None else Schema.of(given["tables"], given["private"])
+    described = request.get("schema")
+    schema = None if described is None else Schema.of(described["tables"], described["private"])
     try:
         result = work(request, limits, schema)
     except StatementStopped as error:
@@ -75,9 +76,9 @@ def answered(request: dict[str, Any], limits: LookupLimits) -> dict[str, Any]:
     except ToolError as error:
         return {"error": str(error)}
     except MemoryError:
-        from teola.sql.duckdb_reader import too_much
+        from teola.sql.duckdb_reader import too_much_memory
 
-        return {"error": too_much(limits), "limit": "memory"}
+        return {"error": too_much_memory(limits), "limit": "memory"}
     except Exception as error:  # noqa: BLE001 - the parent tells it, and this process is the edge
         return {"error": reason_of(error)}
     if not isinstance(result, Rows):
@@ -101,11 +102,13 @@ def peak_bytes() -> int:
 
 def request_of(work: str, limits: LookupLimits, schema: Schema | None, **more: Any) -> bytes:
     """A message to the process."""
-    given = None
+    described = None
     if schema is not None:
-        given = {"tables": schema.tables, "private": sorted(schema.private)}
-    text = json.dumps({"work": work, "limits": asdict(limits), "schema": given, **more}).encode()
-    return len(text).to_bytes(HEADER) + text
+        described = {"tables": schema.tables, "private": sorted(schema.private)}
+    text = json.dumps(
+        {"work": work, "limits": asdict(limits), "schema": described, **more}
+    ).encode()
+    return len(text).to_bytes(HEADER_BYTES) + text
 
 
 def _read(descriptor: int, count: int) -> bytes:

@@ -27,7 +27,7 @@ from typing import Any, Final
 from teola.confinement import environment
 from teola.errors import QueryCancelled, ToolError
 from teola.sql import sql_child
-from teola.sql.sql_child import GRACE_S, HEADER, request_of
+from teola.sql.sql_child import GRACE_S, HEADER_BYTES, request_of
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
 from teola.sql.stopped import LOOK_S, StatementStopped, Wanted
@@ -35,13 +35,13 @@ from teola.sql.stopped import LOOK_S, StatementStopped, Wanted
 MOST: Final = 8
 """Children at a time."""
 KILL_S: Final = 0.3
-"""After a child should have ended by itself."""
+"""Seconds after a child should have ended by itself, when it is killed."""
 START_S: Final = 20.0
-"""That a new child gets to import what it needs, on a busy machine."""
+"""Seconds that a new child gets for its imports, on a busy machine."""
 
 
 class _Child:
-    """One process. memory_bytes: its limit."""
+    """A process that runs statements on files. memory_bytes: its limit."""
 
     def __init__(self, memory_bytes: int) -> None:
         self.memory_bytes = memory_bytes
@@ -60,7 +60,7 @@ class _Child:
         return self._process.poll() is None
 
     def ask(self, message: bytes, seconds: float, wanted: Wanted | None) -> bytes | None:
-        """Its answer; None: it has died, or had to be killed. Raises QueryCancelled."""
+        """The child's answer; None: it has died, or had to be killed. Raises QueryCancelled."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         out = self._process.stdout.fileno()
@@ -71,7 +71,7 @@ class _Child:
                 view = view[self._process.stdin.write(view) or 0 :]
         except OSError:
             return None
-        received, length = bytearray(), HEADER
+        received, length = bytearray(), HEADER_BYTES
         while len(received) < length:
             if not select.select([out], [], [], LOOK_S)[0]:
                 self._look()
@@ -86,10 +86,10 @@ class _Child:
             if not piece:
                 return None
             received += piece
-            if length == HEADER and len(received) >= HEADER:
-                length += int.from_bytes(received[:HEADER])
+            if length == HEADER_BYTES and len(received) >= HEADER_BYTES:
+                length += int.from_bytes(received[:HEADER_BYTES])
         self.fresh = False
-        return bytes(memoryview(received)[HEADER:])
+        return bytes(memoryview(received)[HEADER_BYTES:])
 
     def _look(self) -> None:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -208,17 +208,17 @@ def mentioned(schema: Schema | None, sql: str) -> Schema | None:
     if schema is None or len(schema.tables) <= 1:
         return schema
     text = sql.lower()
-    kept = {
+    tables = {
         name: None
         for name in schema.tables
         if '"' in name or name.rpartition(".")[2].lower() in text
     }
-    private = frozenset(p for p in schema.private if p.rpartition(".")[0] in kept)
-    return Schema(kept, private)
+    private = frozenset(p for p in schema.private if p.rpartition(".")[0] in tables)
+    return Schema(tables, private)
 
 
 def _death(child: _Child, limits: LookupLimits, seconds: float) -> StatementStopped:
-    """What it means that a child gave no answer."""
+    """The error for a child that gave no answer."""
     status = child.end()
     if seconds >= limits.seconds or status == -signal.SIGALRM:
         return StatementStopped(limits.late, "time", seconds, child.peak_bytes)
@@ -232,7 +232,7 @@ def _death(child: _Child, limits: LookupLimits, seconds: float) -> StatementStop
 
 
 children: Final = SqlChildren()
-"""Those of this process."""
+"""The children of this process."""
 atexit.register(children.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=children.forget)

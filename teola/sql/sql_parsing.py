@@ -29,7 +29,7 @@ _TOKEN: Final = re.compile(r"<Token token_type: [\w.]+, text: (.*?), line: [^>]*
 """A token as sqlglot's errors print it."""
 
 
-def parsed(sql: str, dialect: SqlDialect) -> exp.Expr:
+def parsed_statement(sql: str, dialect: SqlDialect) -> exp.Expr:
     """The one statement of a text. Raises ToolError."""
     with needs("sql", "the filter of SQL statements"):
         import sqlglot  # noqa: F401
@@ -42,15 +42,15 @@ def parsed(sql: str, dialect: SqlDialect) -> exp.Expr:
     try:
         statements = _statements(sql, dialect)
     except Exception as error:  # noqa: BLE001 - the parser fails in many ways on what is no SQL
-        said = str(error).splitlines() or [type(error).__name__]
-        told = _TOKEN.sub(lambda token: repr(token[1]), said[0])
-        raise ToolError(f"this is no SQL that can be read: {told}") from None
+        lines = str(error).splitlines() or [type(error).__name__]
+        message = _TOKEN.sub(lambda token: repr(token[1]), lines[0])
+        raise ToolError(f"this is no SQL that can be read: {message}") from None
     if len(statements) != 1:
         raise ToolError("give one SELECT and nothing else")
     return statements[0]
 
 
-def written(tree: exp.Expr, dialect: SqlDialect) -> str:
+def statement_text(tree: exp.Expr, dialect: SqlDialect) -> str:
     """A statement as text, without comments. Raises ToolError."""
     from sqlglot.errors import ErrorLevel
 
@@ -63,8 +63,8 @@ def written(tree: exp.Expr, dialect: SqlDialect) -> str:
             unsupported_level=ErrorLevel.RAISE,
         )
     except Exception as error:  # noqa: BLE001 - as above
-        said = str(error).splitlines() or [type(error).__name__]
-        raise ToolError(f"this is no SQL that can be written: {said[0]}") from None
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise ToolError(f"this is no SQL that can be written: {lines[0]}") from None
 
 
 def _depth(sql: str) -> int:
@@ -82,14 +82,14 @@ def _statements(sql: str, dialect: SqlDialect) -> list[exp.Expr]:
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError
 
-    known = Dialect.get_or_raise(dialect.name)
-    tokens = known.tokenize(sql)
+    sqlglot_dialect = Dialect.get_or_raise(dialect.name)
+    tokens = sqlglot_dialect.tokenize(sql)
     try:
         trees = _parser(dialect).parse(tokens, sql)
     except ParseError:
         if (bracketed := _limits_in_brackets(sql, tokens)) is None:
             raise
-        trees = _parser(dialect).parse(known.tokenize(bracketed), bracketed)
+        trees = _parser(dialect).parse(sqlglot_dialect.tokenize(bracketed), bracketed)
     return [tree for tree in trees if tree is not None]
 
 
@@ -129,8 +129,8 @@ def _limits_in_brackets(sql: str, tokens: Sequence[Token]) -> str | None:
 def _parser(dialect: SqlDialect) -> Parser:
     from sqlglot.dialects.dialect import Dialect
 
-    made: Any = _parser_class(dialect)
-    parser: Parser = made(dialect=Dialect.get_or_raise(dialect.name), max_nodes=MOST_NODES)
+    parser_class: Any = _parser_class(dialect)
+    parser: Parser = parser_class(dialect=Dialect.get_or_raise(dialect.name), max_nodes=MOST_NODES)
     return parser
 
 
@@ -140,15 +140,15 @@ def _parser_class(dialect: SqlDialect) -> type[Parser]:
     from sqlglot.dialects.dialect import Dialect
 
     base: Any = Dialect.get_or_raise(dialect.name).parser_class
-    kept = {n: f for n, f in base.FUNCTION_PARSERS.items() if n.lower() in dialect.grammar}
-    made: type[Parser] = type(
+    functions = {n: f for n, f in base.FUNCTION_PARSERS.items() if n.lower() in dialect.grammar}
+    parser_class: type[Parser] = type(
         f"Plain{base.__name__}",
         (base,),
         {
             "__slots__": (),
             "FUNCTIONS": {},
-            "FUNCTION_PARSERS": kept,
+            "FUNCTION_PARSERS": functions,
             "_warn_unsupported": lambda parser: None,  # it is refused, and needs no line in a log
         },
     )
-    return made
+    return parser_class

@@ -12,7 +12,7 @@ from typing import Any, Final
 from teola.errors import InputError
 
 SEPARATOR_BYTES: Final = 2
-"""Of the comma and the blank after a value, and of the brackets around a row."""
+"""Bytes of the comma and the blank after a value, and of the brackets around a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class LookupLimits:
 
     @property
     def late(self) -> str:
-        """What the model is told of a statement that was stopped."""
+        """The message to the model about a statement that was stopped."""
         return f"it took longer than {self.seconds:g} s: ask for less"
 
 
@@ -65,18 +65,18 @@ class Rows:
 
     def add(self, row: Sequence[Any]) -> bool:
         """Whether the row was within the limits. After one that was not, no more are needed."""
-        kept = len(self.rows)
-        if kept == self.limits.rows:
+        count = len(self.rows)
+        if count == self.limits.rows:
             self.truncated = True
-            self.notes.append(f"only the first {kept} rows")
+            self.notes.append(f"only the first {count} rows")
             return False
         values = [_value(cell) for cell in row]
         self.total_bytes += SEPARATOR_BYTES + sum(map(_json_bytes, values))
         if self.total_bytes > self.limits.total_bytes:
             self.truncated = True
             self.notes.append(
-                f"only the first {kept} rows: more would be over {self.limits.total_bytes:,} bytes "
-                "(total_bytes); ask for fewer columns or shorter values"
+                f"only the first {count} rows: more would be over {self.limits.total_bytes:,} "
+                "bytes (total_bytes); ask for fewer columns or shorter values"
             )
             return False
         self.rows.append(values)
@@ -100,9 +100,9 @@ def _value(cell: Any) -> Any:
     if isinstance(cell, (bytes, memoryview)):
         return f"({len(cell)} bytes)"
     if isinstance(cell, (list, tuple)):
-        return [_value(one) for one in cell]
+        return [_value(part) for part in cell]
     if isinstance(cell, dict):
-        return {str(key): _value(one) for key, one in cell.items()}
+        return {str(key): _value(part) for key, part in cell.items()}
     if isinstance(cell, (Decimal, float)):
         return float(cell) if isfinite(cell) else str(cell)
     if isinstance(cell, str):

@@ -15,8 +15,8 @@ Columns = tuple[str, ...] | None
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """What statements may read. Make one for a database and keep it: statements that were checked
-    are remembered by it.
+    """The tables and columns that statements may read. Make one for a database and keep it:
+    statements that were checked are remembered by it.
 
     tables: columns by table, both spelled as the database spells them (`schema.table` for a table
     of another schema). private: columns that no statement may read, as `table.column`. types: types
@@ -43,12 +43,12 @@ class Schema:
         private: Iterable[str] = (),
         types: Iterable[str] = (),
     ) -> Schema:
-        """From names of tables, or from columns by table. Raises InputError."""
+        """A schema from names of tables, or from columns by table. Raises InputError."""
         columns: Mapping[str, Iterable[str] | None] = (
             tables if isinstance(tables, Mapping) else dict.fromkeys(tables)
         )
-        known = {t: None if names is None else tuple(names) for t, names in columns.items()}
-        return cls(known, frozenset(private), frozenset(types))
+        by_table = {t: None if names is None else tuple(names) for t, names in columns.items()}
+        return cls(by_table, frozenset(private), frozenset(types))
 
     def alike(self, other: Schema) -> bool:
         """Whether the same statements may run."""
@@ -56,7 +56,7 @@ class Schema:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of its tables."""
+        """Names of its tables."""
         return tuple(self.tables)
 
 
@@ -76,13 +76,13 @@ def folded_tables(schema: Schema, dialect: SqlDialect) -> Mapping[str, FoldedTab
     for name in schema.private:
         table, _, column = name.rpartition(".")
         hidden.setdefault(table, set()).add(dialect.folded(column, quoted=True))
-    found: dict[str, FoldedTable] = {}
+    by_name: dict[str, FoldedTable] = {}
     for name, columns in schema.tables.items():
         folded = None if columns is None else tuple(dialect.folded(c, True) for c in columns)
-        known = FoldedTable(name, folded, frozenset(hidden.get(name, ())))
+        folded_table = FoldedTable(name, folded, frozenset(hidden.get(name, ())))
         key = dialect.folded(name, quoted=True)
-        found[key] = known
+        by_name[key] = folded_table
         if dialect.main:
-            found.setdefault(f"{dialect.main}.{key}", known)
-            found.setdefault(key.removeprefix(f"{dialect.main}."), known)
-    return found
+            by_name.setdefault(f"{dialect.main}.{key}", folded_table)
+            by_name.setdefault(key.removeprefix(f"{dialect.main}."), folded_table)
+    return by_name

@@ -13,7 +13,7 @@ from teola.sql.sql_schema import Schema
 SAMPLED_ROWS: Final = 20
 """Rows of a table that samples are taken from."""
 SAMPLES: Final = 3
-"""Of one column."""
+"""Samples of one column."""
 LONGEST_SAMPLE: Final = 200
 """Characters of a sample or a comment: they are untrusted texts, and stand in prompts."""
 LOOKS_S: Final = 0.5
@@ -65,7 +65,7 @@ class LookTime:
         return max(0.0, min(LOOKS_S, self._until - monotonic()))
 
 
-def as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
+def tables_as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
     """Tables as JSON has them."""
     return [
         {
@@ -78,7 +78,7 @@ def as_json(tables: Iterable[SqlTable]) -> list[dict[str, Any]]:
     ]
 
 
-def from_json(listed: Iterable[Mapping[str, Any]]) -> tuple[SqlTable, ...]:
+def tables_from_json(listed: Iterable[Mapping[str, Any]]) -> tuple[SqlTable, ...]:
     """Tables from JSON."""
     return tuple(
         SqlTable(
@@ -95,8 +95,8 @@ def from_json(listed: Iterable[Mapping[str, Any]]) -> tuple[SqlTable, ...]:
 
 
 def schema_of(tables: Sequence[SqlTable], private: Iterable[str], default: str = "") -> Schema:
-    """What the filter has to know. default: the schema whose tables may be written with it and
-    without. Raises InputError for a private column that is not there."""
+    """The schema that the filter checks statements against. default: the schema whose tables may be
+    written with it and without. Raises InputError for a private column that is not there."""
     columns = {table.name: [column.name for column in table.columns] for table in tables}
     hidden = list(private)
     for name in hidden:

@@ -11,8 +11,15 @@ from time import monotonic
 from typing import Any, Final
 
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import SAMPLED_ROWS, LookTime, SqlColumn, SqlTable, as_json, samples
-from teola.sql.sqlite_reader import STEPS, opened_sqlite, quoted
+from teola.sql.sql_tables import (
+    SAMPLED_ROWS,
+    LookTime,
+    SqlColumn,
+    SqlTable,
+    samples,
+    tables_as_json,
+)
+from teola.sql.sqlite_reader import CLOCK_STEPS, opened_sqlite, quoted_name
 
 LISTED: Final = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name"
 COLUMNS: Final = "SELECT name, type, pk FROM pragma_table_xinfo(?)"
@@ -35,7 +42,7 @@ def describe_sqlite(
             for name, kind in listed
             if not name.lower().startswith("sqlite_")
         ]
-    return as_json(tables)
+    return tables_as_json(tables)
 
 
 def _table(
@@ -46,7 +53,7 @@ def _table(
     time: LookTime,
 ) -> SqlTable:
     try:
-        found = connection.execute(COLUMNS, (name,)).fetchall()
+        described = connection.execute(COLUMNS, (name,)).fetchall()
         points = {
             column: f"{table}.{to}" if to else table
             for column, table, to in connection.execute(KEYS, (name,))
@@ -55,40 +62,40 @@ def _table(
         return SqlTable(name, (), view=view, note=str(error))
     seen: dict[str, list[Any]] = defaultdict(list)
     rows = None
-    shown = [column for column, _, _ in found if f"{name}.{column}" not in private]
+    shown = [column for column, _, _ in described if f"{name}.{column}" not in private]
     note = ""
     try:
         if shown:
-            listed = ", ".join(map(quoted, shown))
+            listed = ", ".join(map(quoted_name, shown))
             with _briefly(connection, time):
-                sql = f"SELECT {listed} FROM {quoted(name)} LIMIT {SAMPLED_ROWS}"
+                sql = f"SELECT {listed} FROM {quoted_name(name)} LIMIT {SAMPLED_ROWS}"
                 for row in connection.execute(sql):
                     for column, value in zip(shown, row, strict=True):
                         seen[column].append(f"({len(value)} bytes)" if _is_blob(value) else value)
         if not view:
             with _briefly(connection, time):
-                rows = connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()[0]
+                rows = connection.execute(f"SELECT count(*) FROM {quoted_name(name)}").fetchone()[0]
     except sqlite3.Error as error:
         note = str(error)
     columns = tuple(
         SqlColumn(column, kind, "", bool(key), points.get(column, ""), samples(seen[column]))
-        for column, kind, key in found
+        for column, kind, key in described
     )
     return SqlTable(name, columns, rows, view=view, note=note)
 
 
 @contextmanager
 def _briefly(connection: sqlite3.Connection, time: LookTime) -> Iterator[None]:
-    """Leave what takes longer than there is time for a table."""
+    """Skip a table that takes more time than there is for one."""
     until = monotonic() + time.left_s()
-    connection.set_progress_handler(lambda: monotonic() > until, STEPS)
+    connection.set_progress_handler(lambda: monotonic() > until, CLOCK_STEPS)
     try:
         yield
     except sqlite3.OperationalError as error:
         if "interrupted" not in str(error):
             raise
     finally:
-        connection.set_progress_handler(lambda: monotonic() > time.ends, STEPS)
+        connection.set_progress_handler(lambda: monotonic() > time.ends, CLOCK_STEPS)
 
 
 def _is_blob(value: Any) -> bool:
@@ -113,7 +120,7 @@ def plan_sqlite(path: str, sql: str, limits: LookupLimits) -> dict[str, Any]:
             count = 1
             if table is not None:
                 with suppress(sqlite3.Error):
-                    counting = f"SELECT count(*) FROM {quoted(table)}"
+                    counting = f"SELECT count(*) FROM {quoted_name(table)}"
                     count = connection.execute(counting).fetchone()[0]
                 scans.append(table)
             nests[parent].append(max(1, count))

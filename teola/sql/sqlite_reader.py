@@ -26,8 +26,8 @@ from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema, folded_tables
 from teola.sql.stopped import StatementStopped
 
-STEPS: Final = 10_000
-"""Of SQLite's machine, after which the time is looked at."""
+CLOCK_STEPS: Final = 10_000
+"""Steps of SQLite's machine after which the clock is read."""
 READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
@@ -54,7 +54,7 @@ COLUMNS: Final = "SELECT name FROM pragma_table_xinfo(?, 'main')"
 def read_sqlite(path: str, sql: str, limits: LookupLimits, schema: Schema | None) -> Rows:
     """Run one statement on the file. schema: what it may read; None: all but SQLite's own. Raises
     ToolError."""
-    found = Rows(limits)
+    result = Rows(limits)
     value_bytes = limits.value_bytes
     with opened_sqlite(path, limits) as connection:
         if schema is not None:
@@ -66,9 +66,9 @@ def read_sqlite(path: str, sql: str, limits: LookupLimits, schema: Schema | None
                 value_bytes = limits.value_bytes_among(len(cursor.description))
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_bytes)
             with closing(connection.execute(sql)) as cursor:
-                found.columns = [column[0] for column in cursor.description]
+                result.columns = [column[0] for column in cursor.description]
                 for row in cursor:
-                    if not found.add(row):
+                    if not result.add(row):
                         break
         except sqlite3.Error as error:
             if TOO_BIG not in str(error):
@@ -78,7 +78,7 @@ def read_sqlite(path: str, sql: str, limits: LookupLimits, schema: Schema | None
                 "(value_bytes, total_bytes): ask for fewer columns, or leave the long one out",
                 "size",
             ) from None
-    return found
+    return result
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def opened_sqlite(path: str, limits: LookupLimits) -> Iterator[sqlite3.Connectio
                 connection.setlimit(limit, most)
             connection.execute(WARMING).close()
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            connection.set_progress_handler(lambda: monotonic() > until, STEPS)
+            connection.set_progress_handler(lambda: monotonic() > until, CLOCK_STEPS)
             yield connection
     except sqlite3.Error as error:
         if monotonic() > until:
@@ -116,7 +116,7 @@ def _writes_ahead(path: str) -> bool:
 
 
 def _reading(schema: Schema | None) -> Callable[..., int]:
-    """SQLite's answer to whether a statement may do that to the file."""
+    """An authorizer for SQLite: whether a statement may do an action."""
     tables = {} if schema is None else folded_tables(schema, SQLITE)
 
     def reads(
@@ -127,8 +127,10 @@ def _reading(schema: Schema | None) -> Callable[..., int]:
         view: str | None = None,
     ) -> int:
         if action == sqlite3.SQLITE_READ:
-            known = tables.get(SQLITE.folded(table or ""))
-            secret = known is not None and SQLITE.folded(second or "") in known.private
+            folded_table = tables.get(SQLITE.folded(table or ""))
+            secret = (
+                folded_table is not None and SQLITE.folded(second or "") in folded_table.private
+            )
             if SQLITE.is_system(table or "") or (
                 secret and SQLITE.folded(view or "") not in tables
             ):
@@ -161,19 +163,19 @@ def _check_names(connection: sqlite3.Connection, sql: str, schema: Schema) -> No
     with closing(sqlite3.connect(":memory:")) as empty:
         for name, table in tables.items():
             columns = [
-                quoted(column)
+                quoted_name(column)
                 for (column,) in connection.execute(COLUMNS, (name,))
                 if SQLITE.folded(column) not in table.private
             ]
             if columns:
                 # Without a rowid, which may be another name of a private key.
                 ending = f", PRIMARY KEY ({columns[0]})) WITHOUT ROWID" if table.private else ")"
-                empty.execute(f"CREATE TABLE {quoted(name)} ({', '.join(columns)}{ending}")
+                empty.execute(f"CREATE TABLE {quoted_name(name)} ({', '.join(columns)}{ending}")
         empty.execute(WARMING).close()
         empty.set_authorizer(reads)
         empty.execute(f"EXPLAIN {sql}").close()
 
 
-def quoted(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A name in double quotes."""
     return '"' + name.replace('"', '""') + '"'

@@ -38,7 +38,7 @@ def check_statement(tree: exp.Expr, dialect: SqlDialect, schema: Schema | None) 
 
 
 class _Checks:
-    """One statement's."""
+    """The checks of one statement."""
 
     def __init__(self, tree: exp.Expr, dialect: SqlDialect, schema: Schema | None) -> None:
         self.dialect, self.schema = dialect, schema
@@ -159,7 +159,8 @@ class _Checks:
             )
 
     def _part(self, part: exp.CTE) -> None:
-        """Its name is no table's, so that no two readings of a statement are possible."""
+        """Refuse a part of WITH that has the name of a table, since the statement could then be
+        read in two ways, and one that is no SELECT."""
         from sqlglot import exp
 
         name = self.dialect.folded(part.alias)

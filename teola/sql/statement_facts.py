@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from teola.sql.dialects import dialect_named
 from teola.sql.dialects.dialect import SqlDialect
-from teola.sql.sql_parsing import parsed
+from teola.sql.sql_parsing import parsed_statement
 from teola.sql.sql_schema import Schema, folded_tables
 from teola.sql.with_scopes import part_name, visible_parts
 
@@ -31,20 +31,22 @@ class StatementFacts:
 
 @lru_cache(maxsize=REMEMBERED)
 def facts_of(sql: str, dialect: str, schema: Schema) -> StatementFacts:
-    """Of a statement as `select_only` gives it. Raises ToolError."""
+    """The facts of a statement as `select_only` returns it. Raises ToolError."""
     from sqlglot import exp
 
-    known = dialect_named(dialect)
-    tree = parsed(sql, known)
-    tables = folded_tables(schema, known)
+    sql_dialect = dialect_named(dialect)
+    tree = parsed_statement(sql, sql_dialect)
+    tables = folded_tables(schema, sql_dialect)
     names: dict[str, None] = {}
     for table in tree.find_all(exp.Table, bfs=False):
         if not isinstance(table.this, exp.Identifier):
             continue
-        name, of = _folded(table.this, known), _folded(table.args.get("db"), known)
-        part = not of and any(_folded(part_name(p), known) == name for p in visible_parts(table))
-        if not part and (found := tables.get(f"{of}.{name}".lstrip("."))) is not None:
-            names[found.name] = None
+        name, of = _folded(table.this, sql_dialect), _folded(table.args.get("db"), sql_dialect)
+        part = not of and any(
+            _folded(part_name(p), sql_dialect) == name for p in visible_parts(table)
+        )
+        if not part and (folded_table := tables.get(f"{of}.{name}".lstrip("."))) is not None:
+            names[folded_table.name] = None
     return StatementFacts(tuple(names), tuple(_texts(tree))[:MOST_TEXTS])
 
 
@@ -59,10 +61,10 @@ def _texts(tree: exp.Expr) -> dict[str, None]:
     from sqlglot import exp
 
     compared = (exp.EQ, exp.NEQ, exp.In, exp.Like, exp.ILike)
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for node in tree.find_all(*compared, bfs=False):
         for literal in node.find_all(exp.Literal):
             text = literal.name.strip("%_ ")
             if literal.is_string and text:
-                found[text] = None
-    return found
+                texts[text] = None
+    return texts

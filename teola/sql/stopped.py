@@ -10,9 +10,9 @@ from teola.errors import ToolError
 Wanted = Callable[[], bool]
 """Whether anybody still waits for a statement."""
 LOOK_S: Final = 0.1
-"""Between looks at that."""
+"""Seconds between looks at whether anybody still waits."""
 Limit = Literal["time", "memory", "size"]
-"""Which one: seconds; bytes of its process; bytes of one value."""
+"""The limit: seconds; bytes of its process; bytes of one value."""
 
 
 class StatementStopped(ToolError):

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 
 def visible_parts(table: exp.Expr) -> Iterator[exp.CTE]:
-    """Parts of WITH that a name in the place of this table surely means, for all databases, from
-    the innermost.
+    """Parts of WITH that this table's name means in every database, the innermost first.
 
     Those of every statement around it; within a part itself only the parts before it, and the part
     itself where WITH is RECURSIVE. (SQLite lets a part read itself and later ones without that

@@ -33,7 +33,8 @@ RESERVED: Final = names(
 
 
 def name_text(name: str, dialect: SqlDialect | None = None) -> str:
-    """One name. dialect: of whoever reads it; None: nobody does, as with a metric's name."""
+    """A name as text. dialect: of the database that reads it; None: none does, as with a metric's
+    name."""
     folds = dialect is not None and dialect.folded(name) != dialect.folded(name, quoted=True)
     reserved = dialect is not None and name.lower() in RESERVED
     if name.isidentifier() and not folds and not reserved:
@@ -42,13 +43,13 @@ def name_text(name: str, dialect: SqlDialect | None = None) -> str:
 
 
 def table_name_text(name: str, dialect: SqlDialect | None = None) -> str:
-    """A table's, perhaps with its schema. SQLite's have none."""
+    """A table's name as text, with its schema where it has one. SQLite has no schemas."""
     parts = [name] if dialect is None or dialect.name == "sqlite" else name.split(".", 1)
     return ".".join(name_text(part, dialect) for part in parts)
 
 
 def column_name_text(name: str, dialect: SqlDialect | None = None) -> str:
-    """A column's with its table, or a table's alone."""
+    """A column's name with its table, or a table's name alone."""
     table, dot, column = name.rpartition(".")
     if not dot:
         return name_text(name, dialect)

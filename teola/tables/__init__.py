@@ -74,11 +74,11 @@ def sql(query: str, tables: Any = None, **options: Any) -> TableQuery:
 
     Raises InputError for a table that cannot be one; the query is read when it is planned.
     """
-    from teola.tables.workspace import checked
+    from teola.tables.workspace import checked_tables
 
     if not isinstance(query, str):
         raise InputError(f"the query must be a text, not {type(query).__name__}")
-    return TableQuery(query, checked(dict(tables or {})), **options)
+    return TableQuery(query, checked_tables(dict(tables or {})), **options)
 
 
 def _relation(source: Any, name: str | None) -> Relation:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 LEASE_S: Final = 60.0
-"""How long keys that a run has claimed are left to it once it is dead."""
+"""Seconds for which a dead run keeps the keys that it has claimed."""
 
 
 class AnswersLost(EngineUnavailable):
@@ -47,7 +47,7 @@ class StoredAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What the answers of one digest were asked with."""
+    """The model and the instruction that the answers of one digest were asked with."""
 
     digest: str
     model: str
@@ -55,9 +55,9 @@ class Operator:
 
 
 class OthersAnswers(NamedTuple):
-    """What came of keys that other runs have. answered: keys that they answered. errors: how many
-    of these are errors, and `error` one of them. free: keys that they let go of: they can be
-    asked. left: keys that they are still at."""
+    """What has become of keys that other runs had claimed. answered: keys that they answered.
+    errors: how many of these are errors, and `error` one of them. free: keys that they let go of:
+    they can be asked. left: keys that they are still at."""
 
     answered: int = 0
     errors: int = 0
@@ -67,7 +67,7 @@ class OthersAnswers(NamedTuple):
 
 
 NO_OTHERS: Final = OthersAnswers()
-FREE: Final = "teola_free"
+FREE_KEYS: Final = "teola_free"
 """Keys that can be asked again, see `AnswerTable.settle`."""
 
 
@@ -84,7 +84,7 @@ class AnswerTable:
         self.create_more()
 
     def place(self, schema: str, prefix: str) -> None:
-        """The tables are in this schema, and their names begin so."""
+        """Use tables of this schema whose names begin with a prefix."""
         self.schema = schema
         self.answers = f"{schema}.{prefix}answers"
         self.operators = f"{schema}.{prefix}operators"
@@ -94,7 +94,7 @@ class AnswerTable:
         self.since = datetime.now(UTC).replace(tzinfo=None)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Is entered around each write."""
+        """A context that is entered around each write."""
         return nullcontext()
 
     def create(self) -> None:
@@ -133,13 +133,13 @@ class AnswerTable:
 
     def knows(self, model: str) -> bool:
         """Whether there may be answers of a model, by its identity."""
-        found = self.con.execute(
+        rows = self.con.execute(
             f"SELECT 1 FROM {self.operators} WHERE model = $1 LIMIT 1", [model]
         ).fetchall()
-        return bool(found)
+        return bool(rows)
 
     def add(self, operator: str, answers: Sequence[StoredAnswer]) -> None:
-        """Write answers; they are where they are kept when it returns."""
+        """Write answers. They are stored when it returns."""
         now = datetime.now(UTC).replace(tzinfo=None)
         with self.writing():
             self.insert(self.con, operator, answers, now)
@@ -186,8 +186,8 @@ class AnswerTable:
         )
 
     def took(self, operators: Sequence[str], since: datetime) -> tuple[int, int, int]:
-        """Answers of operators that were kept since then (UTC), errors among them, and tokens of
-        their prompts and of the answers."""
+        """Answers that operators have got since a time (UTC), errors among them, with the tokens of
+        prompts and of answers."""
         listed = ", ".join(map(literal, operators)) or "NULL"
         ((count, prompt, completion),) = self.con.execute(
             "SELECT count(*), coalesce(sum(prompt_tokens), 0), coalesce(sum(completion_tokens), 0) "
@@ -241,32 +241,32 @@ class AnswerTable:
 
     def seconds_of(self, model: str, rows: int) -> float | None:
         """How long a model would take for rows, by how long it took; None: it never ran."""
-        ((found,),) = self.con.execute(
+        ((row_s,),) = self.con.execute(
             f"SELECT sum(seconds) / nullif(sum(asked), 0) FROM {self.runs} WHERE model = $1",
             [model],
         ).fetchall()
-        return None if found is None else round(float(found) * rows, 3)
+        return None if row_s is None else round(float(row_s) * rows, 3)
 
     # --- other runs -----------------------------------------------------------------------
 
     def fetch(self, operator: str, keys: str) -> None:
-        """Have what others stored for the column `key` of table `keys`. Raises AnswersLost."""
+        """Copy what others stored for the column `key` of table `keys`. Raises AnswersLost."""
 
     def claim(self, operator: str, keys: Sequence[str]) -> Collection[str]:
-        """Which of these keys this run asks; it is told of the others by `settle`. In the thread
-        that reads rows. Raises AnswersLost."""
+        """Claim keys. Returns those that this run asks; `settle` gives the answers to the others.
+        Call it in the thread that reads rows. Raises AnswersLost."""
         return keys
 
     def settle(self, operator: str) -> OthersAnswers:
-        """Have the answers of others to keys that `claim` left to them, since it was called last.
-        Keys that can be asked are in the table `FREE` then. Raises AnswersLost."""
+        """Copy the answers that others gave, since it was called last, to keys that `claim` left to
+        them. Keys that can be asked are in the table `FREE_KEYS` then. Raises AnswersLost."""
         return NO_OTHERS
 
     def release(self) -> None:
         """Let go of claimed keys that have no answer: they will not be asked."""
 
     def close(self) -> None:
-        """Let go of what it has open."""
+        """Close what it has open."""
 
 
 def _schema_of(con: duckdb.DuckDBPyConnection) -> str:

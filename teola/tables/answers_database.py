@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 AWAY_S: Final = 30.0
-"""How long a server that is away is tried again."""
+"""Seconds for which a server that does not answer is tried again."""
 AGAIN_S: Final = 0.5
 DEFAULTS: Final[dict[str, int | str]] = {
     "application_name": "teola-answers",
@@ -45,9 +45,9 @@ DEFAULTS: Final[dict[str, int | str]] = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
 }
-"""So that a machine that is gone is given up (ms, s, s)."""
+"""Options that give up a server whose machine is gone (ms, s, s)."""
 MAKING: Final = 0x7E01A6
-"""Of the lock under which tables are made."""
+"""The key of the lock under which tables are made."""
 
 _TABLES: Final[LiteralString] = """
 CREATE SCHEMA IF NOT EXISTS teola_answers;
@@ -130,7 +130,7 @@ WHERE key = ANY(%(keys)s::text[]) AND claimed_by = %(run)s
 
 
 class FoundAnswer(NamedTuple):
-    """An answer that is there. lately: it came after the run had begun."""
+    """A stored answer. lately: it came after the run had begun."""
 
     answer: StoredAnswer
     lately: bool
@@ -211,10 +211,10 @@ class AnswersDatabase:
     def _make(self, connection: Connection[Any]) -> None:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (MAKING,))
-            ((made,),) = connection.execute(
+            ((created,),) = connection.execute(
                 "SELECT to_regclass('teola_answers.about') IS NOT NULL"
             ).fetchall()
-            if not made:
+            if not created:
                 connection.execute(_TABLES)
 
     def _check_version(self, connection: Connection[Any]) -> None:
@@ -234,26 +234,27 @@ class AnswersDatabase:
     # --- keys -----------------------------------------------------------------------------
 
     def renew(self, run: UUID, lease_s: float) -> None:
-        """What a run has claimed is its own for so long from now on."""
+        """Prolong the claims of a run by so many seconds from now on."""
         self.execute(_RENEW, (run, lease_s))
 
     def claim(self, run: UUID, operator: str, keys: Sequence[str], lease_s: float) -> set[str]:
-        """Which of these keys are the run's now: nobody has answered or claimed them."""
-        given = {
+        """Claim keys for a run. Returns those that are its own now: nobody had answered or claimed
+        them."""
+        parameters = {
             "run": run,
             "operator": operator,
             "keys": list(keys),
             "lease_s": lease_s,
             "since": self.since,
         }
-        return {key for (key,) in self.execute(_CLAIM, given)}
+        return {key for (key,) in self.execute(_CLAIM, parameters)}
 
     def held(self, run: UUID, keys: Sequence[str]) -> set[str]:
-        """Which of these keys other runs are at."""
+        """The keys among these that other runs have claimed."""
         return {key for (key,) in self.execute(_HELD, {"run": run, "keys": list(keys)})}
 
     def answered(self, keys: Sequence[str]) -> list[FoundAnswer]:
-        """The answers that there are to these keys."""
+        """The stored answers to these keys."""
         rows = self.execute(_ANSWERED, {"keys": list(keys), "since": self.since})
         return [
             FoundAnswer(StoredAnswer(key, _text(value), _text(error), *tokens), lately)
@@ -263,17 +264,17 @@ class AnswersDatabase:
     def store(self, operator: str, answers: Sequence[StoredAnswer]) -> None:
         """Write answers; an answer that somebody else gave meanwhile stays."""
         keys, values, errors, *tokens = map(list, zip(*answers, strict=True))
-        given = (operator, keys, list(map(_bytes, values)), list(map(_bytes, errors)), *tokens)
-        self.execute(_STORE, given)
+        parameters = (operator, keys, list(map(_bytes, values)), list(map(_bytes, errors)), *tokens)
+        self.execute(_STORE, parameters)
 
     def release(self, run: UUID, keys: Sequence[str]) -> None:
         """Let go of keys that the run has not answered."""
-        given = {"run": run, "keys": list(keys)}
-        self.execute(_RELEASE, given, patient=False)
-        self.execute(_RELEASE_ERRORS, given, patient=False)
+        parameters = {"run": run, "keys": list(keys)}
+        self.execute(_RELEASE, parameters, patient=False)
+        self.execute(_RELEASE_ERRORS, parameters, patient=False)
 
     def end(self, run: UUID) -> None:
-        """The run is over. Leases that nobody ended go with it."""
+        """End a run. Leases of dead runs are deleted with it."""
         self.execute(
             "DELETE FROM teola_answers.leases WHERE run = %s "
             "OR until < clock_timestamp() - interval '1 day'",
@@ -290,15 +291,15 @@ class AnswersDatabase:
             (operator.digest, _shown(operator.model), _shown(operator.instruction)),
         )
 
-    def value(self, statement: LiteralString, given: Sequence[Any]) -> Any:
+    def value(self, statement: LiteralString, parameters: Sequence[Any]) -> Any:
         """The one value that a statement gives; None where there is none."""
-        rows = self.execute(statement, tuple(given))
+        rows = self.execute(statement, tuple(parameters))
         return rows[0][0] if rows else None
 
     # --- statements -----------------------------------------------------------------------
 
     def execute(
-        self, statement: LiteralString, given: Any = (), *, patient: bool = True
+        self, statement: LiteralString, parameters: Any = (), *, patient: bool = True
     ) -> list[tuple[Any, ...]]:
         """The rows of a statement; none where the tables are not there. patient: whether a server
         that is away is waited for. Raises AnswersLost."""
@@ -306,7 +307,7 @@ class AnswersDatabase:
             return []
 
         def work(connection: Connection[Any]) -> list[tuple[Any, ...]]:
-            cursor = connection.execute(statement, given)
+            cursor = connection.execute(statement, parameters)
             return cursor.fetchall() if cursor.description is not None else []
 
         return self._again(work) if patient else self._at_once(work)
@@ -351,19 +352,19 @@ class AnswersDatabase:
 
     def _said(self, error: psycopg.Error) -> str:
         """The first line of an error, in which no password stands."""
-        said = next(iter(str(error).splitlines()), "") or type(error).__name__
+        message = next(iter(str(error).splitlines()), "") or type(error).__name__
         password = conninfo.conninfo_to_dict(self.dsn).get("password")
-        return said.replace(str(password), "***") if password else said
+        return message.replace(str(password), "***") if password else message
 
     def close(self) -> None:
-        """Leave no connection."""
+        """Close the connection."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
 
 
 def completed(dsn: str) -> str:
-    """A DSN with our defaults, where it does not say otherwise. Raises InputError."""
+    """A DSN with our defaults for options that it does not give. Raises InputError."""
     try:
         settings = conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -391,5 +392,5 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _shown(text: str) -> str:
-    """A text that PostgreSQL has: it is shown to people, and NUL is no character there."""
+    """A text for people that PostgreSQL can hold: it has no NUL."""
     return text.replace("\0", "\N{SYMBOL FOR NULL}")

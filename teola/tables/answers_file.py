@@ -38,7 +38,7 @@ _masking = threading.RLock()
 
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
-    """Files that are made meanwhile can be read by their user only.
+    """While it is entered, new files can be read by their user only.
 
     DuckDB makes its log (`.wal`) with the first write, and again after each checkpoint.
     """
@@ -65,7 +65,7 @@ class AnswersFile(AnswerTable):
         self._attach(path)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Is entered around each write."""
+        """A context that is entered around each write."""
         return private_files()
 
     def _attach(self, path: Path) -> None:
@@ -119,10 +119,10 @@ class AnswersFile(AnswerTable):
             return
         if not {"about", "answers", "operators", "runs"} <= names:
             raise InputError(f"{path} holds other tables: give a file of its own to --answers")
-        found = self.con.execute(f"SELECT version FROM {self.schema}.about").fetchall()
-        if found != [(VERSION,)]:
+        rows = self.con.execute(f"SELECT version FROM {self.schema}.about").fetchall()
+        if rows != [(VERSION,)]:
             raise InputError(
-                f"the answers file {path} is of version {found[0][0] if found else '?'}, this is "
+                f"the answers file {path} is of version {rows[0][0] if rows else '?'}, this is "
                 f"version {VERSION}: give another file, or delete it"
             )
 
@@ -139,8 +139,8 @@ class AnswersFile(AnswerTable):
 def _why_not(path: Path, error: Exception, new: bool) -> InputError:
     text = str(error)
     if "could not set lock" in text.lower() or "conflicting lock" in text.lower():
-        who = re.search(r"PID (\d+)", text)
-        by = f" by process {who.group(1)}" if who else ""
+        holder = re.search(r"PID (\d+)", text)
+        by = f" by process {holder.group(1)}" if holder else ""
         return AnswersInUse(
             f"the answers file {path} is in use{by}: wait for it, or give another file"
         )

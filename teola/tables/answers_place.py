@@ -27,17 +27,17 @@ class AnswersDsn:
     dsn: str = field(repr=False)
 
 
-def answers_place(given: AnswersPlace) -> Path | AnswersDsn | None:
-    """Where answers are kept; None: nowhere."""
-    if given is False or given == OFF:
+def answers_place(place: AnswersPlace) -> Path | AnswersDsn | None:
+    """The place where answers are kept; None: none are kept."""
+    if place is False or place == OFF:
         return None
-    if isinstance(given, str) and given.startswith(SCHEMES):
-        return AnswersDsn(given)
-    if given is None:
+    if isinstance(place, str) and place.startswith(SCHEMES):
+        return AnswersDsn(place)
+    if place is None:
         import platformdirs
 
         return (named_folder() or xdg_folder() or platformdirs.user_data_path("teola")) / FILE
-    return Path(given).expanduser()
+    return Path(place).expanduser()
 
 
 def opened_answers(

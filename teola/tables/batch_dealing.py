@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import duckdb
 
 DEALT: Final = "teola_dealt"
-"""Beginnings with more than one row: the first batch of each, and its place in batches."""
+"""A table of the beginnings that several rows share: the first batch of each, and its place in
+batches."""
 AT_ONCE: Final = 8192
 
 
@@ -45,8 +46,8 @@ def dealt_sql(con: duckdb.DuckDBPyConnection, sql: str, places: int) -> str:
                 heapreplace(free, (start + count, place))
             types = (pa.uint64(), pa.int64(), pa.int64())
             columns = [
-                pa.array(one, type)
-                for one, type in zip(zip(*rows, strict=True), types, strict=True)
+                pa.array(values, type)
+                for values, type in zip(zip(*rows, strict=True), types, strict=True)
             ]
             con.register("teola_batch", pa.Table.from_arrays(columns, ["opens", "start", "place"]))
             con.execute(f"INSERT INTO {DEALT} SELECT * FROM teola_batch")
@@ -64,6 +65,6 @@ def dealt_sql(con: duckdb.DuckDBPyConnection, sql: str, places: int) -> str:
     )
 
 
-def _batches(found: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[int, int]]]:
-    while batch := found.fetchmany(AT_ONCE):
-        yield batch
+def _batches(cursor: duckdb.DuckDBPyConnection) -> Iterator[list[tuple[int, int]]]:
+    while rows := cursor.fetchmany(AT_ONCE):
+        yield rows

@@ -18,7 +18,7 @@ WRAPS: Final = (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One of the SELECT list. name: of the result's column."""
+    """An entry of the SELECT list. name: the name of the result's column."""
 
     node: exp.Expr
     name: str
@@ -43,7 +43,7 @@ class OrderKey:
 
 @dataclass(slots=True)
 class BaseColumns:
-    """Columns of a base: SQL of what each is, in the block's FROM."""
+    """The columns of a base, each with its SQL over the block's FROM."""
 
     texts: list[str] = field(default_factory=list)
     by_key: dict[ColumnKey, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def windows_in(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def replaced(node: exp.Expr, by: dict[int, exp.Expr]) -> exp.Expr:
-    """A copy of a tree in which nodes, by their id(), are others."""
+    """A copy of a tree in which some nodes, by their id(), are replaced."""
     if id(node) in by:
         return by[id(node)].copy()
     copy = node.copy()

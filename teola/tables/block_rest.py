@@ -54,16 +54,18 @@ class Rest:
     def roots(self) -> list[exp.Expr]:
         """All expressions above the rows' own conditions, but for GROUP BY and named windows."""
         return [
-            *(one.node for one in self.items),
+            *(item.node for item in self.items),
             *self.having,
             *self.qualify,
-            *(one.node for one in self.order),
+            *(key.node for key in self.order),
             *(self.on or ()),
         ]
 
     def calls(self) -> bool:
-        """Whether there is a call in it."""
-        return any(has_call(one) for one in [*self.roots(), *self.windows]) or has_call(self.group)
+        """Whether it has a call."""
+        return any(has_call(window) for window in [*self.roots(), *self.windows]) or has_call(
+            self.group
+        )
 
     @property
     def grouped(self) -> bool:
@@ -71,17 +73,17 @@ class Rest:
         if self.group is not None or self.having:
             return True
         roots = [*self.roots(), *self.windows]
-        return any(next(self._aggregates(one), None) is not None for one in roots)
+        return any(next(self._aggregates(root), None) is not None for root in roots)
 
     @property
     def windowed(self) -> bool:
         """Whether window functions are computed over its rows."""
         return bool(self.qualify) or any(
-            next(windows_in(one), None) is not None for one in self.roots()
+            next(windows_in(root), None) is not None for root in self.roots()
         )
 
     def most(self) -> int | None:
-        """How many rows of the base it needs at most, the first ones in its order; None: all."""
+        """How many rows of the base it needs at most, in its order; None: all."""
         if "early_stop" not in self.cutter.passes:
             return None
         limit, offset = self._number("limit"), self._number("offset")
@@ -89,9 +91,9 @@ class Rest:
             return None
         if self.select.args.get("distinct") is not None or self.grouped or self.windowed:
             return None
-        if any(has_call(one.node) for one in self.order):
+        if any(has_call(key.node) for key in self.order):
             return None
-        if any(self._makes_rows(one.node) for one in self.items):
+        if any(self._makes_rows(item.node) for item in self.items):
             return None
         return limit + offset
 
@@ -110,14 +112,14 @@ class Rest:
 
     def _makes_rows(self, node: exp.Expr) -> bool:
         return any(
-            isinstance(one, (exp.Unnest, exp.Explode))
-            or (isinstance(one, exp.Anonymous) and str(one.this).lower() in SERIES)
-            for one in level(node)
+            isinstance(inner, (exp.Unnest, exp.Explode))
+            or (isinstance(inner, exp.Anonymous) and str(inner.this).lower() in SERIES)
+            for inner in level(node)
         )
 
     def order_text(self) -> str:
-        """SQL of its keys, and of the row's position last."""
-        return ", ".join([*(written(one.over(one.node)) for one in self.order), ROW])
+        """SQL of the keys of its order; the last one is the row's position."""
+        return ", ".join([*(written(key.over(key.node)) for key in self.order), ROW])
 
     def _aggregates(self, node: exp.Expr) -> Iterator[exp.Expr]:
         return aggregates(node, self.cutter.catalogue)
@@ -127,29 +129,29 @@ class Rest:
     def cut(self) -> exp.Expr:
         """The block without calls."""
         own = any(self.select.args.get(key) for key in ("distinct", "limit", "offset"))
-        made = any(self._makes_rows(one.node) for one in self.items)
-        self.cutter.blocks.append(not (self.grouped or self.windowed or own or made))
+        makes_rows = any(self._makes_rows(item.node) for item in self.items)
+        self.cutter.blocks.append(not (self.grouped or self.windowed or own or makes_rows))
         if self.grouped:
             lists = GroupLists(self.cutter, self.asked, self.table)
-            for one in self.windows:
-                lists.refuse(one)
-            found = self._mapped(lists.listed)._grouped()
+            for window in self.windows:
+                lists.refuse(window)
+            grouped = self._mapped(lists.listed)._grouped()
             for table in lists.tables:
                 self.cutter.drop(table)
-            return found
+            return grouped
         if self.windowed:
             return self._windowed()
         self._first_of_each()
-        items = [replace(one, node=self._ask(one.node)) for one in self.items]
-        order = [replace(one, node=self._ask(one.node)) for one in self.order]
-        on = [self._ask(one) for one in self.on] if self.on is not None else None
+        items = [replace(item, node=self._ask(item.node)) for item in self.items]
+        order = [replace(key, node=self._ask(key.node)) for key in self.order]
+        on = [self._ask(key) for key in self.on] if self.on is not None else None
         return self._final(items, order=order, on=on)
 
     def _ask(self, node: exp.Expr) -> exp.Expr:
         """An expression over rows with its answers as columns."""
-        found = self.asked.rewritten(node)
+        rewritten = self.asked.rewritten(node)
         self._step()
-        return found
+        return rewritten
 
     def _step(self) -> None:
         for ask in self.asked.taken():
@@ -159,11 +161,11 @@ class Rest:
         """DISTINCT ON by keys without calls: the other rows need no answers."""
         if self.on is None or "early_stop" not in self.cutter.passes:
             return
-        if any(has_call(one) for one in self.on) or any(has_call(k.node) for k in self.order):
+        if any(has_call(key) for key in self.on) or any(has_call(k.node) for k in self.order):
             return
-        if not self.calls() or any(self._makes_rows(one.node) for one in self.items):
+        if not self.calls() or any(self._makes_rows(item.node) for item in self.items):
             return
-        keys = ", ".join(written(one) for one in self.on)
+        keys = ", ".join(written(key) for key in self.on)
         self.cutter.step(
             MakeTable(
                 self.table,
@@ -178,13 +180,13 @@ class Rest:
 
     def _grouped(self) -> exp.Expr:
         keys: dict[str, exp.Expr] = {}
-        for one in self._keys():
-            keys.setdefault(written(one), one)
+        for key in self._keys():
+            keys.setdefault(written(key), key)
         roots = [*self.roots(), *self.windows]
-        above = [one for root in roots for one in self._above(root, keys)]
+        above = [call for root in roots for call in self._above(root, keys)]
         if not above:
             self.asked.taken()
-            asked = self.asked.rewritten(self.group) if self.group is not None else None
+            group = self.asked.rewritten(self.group) if self.group is not None else None
 
             def rewritten(root: exp.Expr) -> exp.Expr:
                 units = self._units(root, keys)
@@ -192,12 +194,12 @@ class Rest:
 
             parts = self._mapped(rewritten)
             self._step()
-            return parts._final(parts.items, group=asked, grouped=True)
+            return parts._final(parts.items, group=group, grouped=True)
         return self._over_groups(keys)
 
     def _keys(self) -> list[exp.Expr]:
         """The expressions that GROUP BY groups by."""
-        found: list[exp.Expr] = []
+        keys: list[exp.Expr] = []
 
         def walk(node: exp.Expr) -> None:
             if isinstance(node, (exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Tuple)):
@@ -206,29 +208,29 @@ class Rest:
             elif isinstance(node, exp.Paren):
                 walk(node.this)
             else:
-                found.append(node)
+                keys.append(node)
 
         if self.group is not None:
             walk(self.group)
-        return found
+        return keys
 
     def _units(self, root: exp.Expr, keys: dict[str, exp.Expr]) -> list[exp.Expr]:
         """The outermost parts of an expression that are one value for a group: keys, aggregates."""
-        aggregated = {id(one) for one in self._aggregates(root)}
-        found: list[exp.Expr] = []
+        aggregated = {id(aggregate) for aggregate in self._aggregates(root)}
+        units: list[exp.Expr] = []
 
         def walk(node: exp.Expr) -> None:
             if id(node) in aggregated or (
                 not isinstance(node, exp.Query) and written(node) in keys
             ):
-                found.append(node)
+                units.append(node)
                 return
             for child in node.iter_expressions():
                 if isinstance(child, exp.Expr):
                     walk(child)
 
         walk(root)
-        return found
+        return units
 
     def _above(self, root: exp.Expr, keys: dict[str, exp.Expr]) -> list[exp.Expr]:
         """Calls that stand above groups."""
@@ -239,7 +241,7 @@ class Rest:
 
     def _over_groups(self, keys: dict[str, exp.Expr]) -> exp.Expr:
         names = {text: f"teola_g{at}" for at, text in enumerate(keys)}
-        nodes = {names[text]: self.asked.rewritten(one) for text, one in keys.items()}
+        nodes = {names[text]: self.asked.rewritten(key) for text, key in keys.items()}
         group = self.asked.rewritten(self.group) if self.group is not None else None
 
         def outside(root: exp.Expr) -> exp.Expr:
@@ -276,11 +278,11 @@ class Rest:
     # --- windows --------------------------------------------------------------------------
 
     def _windowed(self) -> exp.Expr:
-        units: list[exp.Expr] = [one for root in self.roots() for one in windows_in(root)]
+        units: list[exp.Expr] = [window for root in self.roots() for window in windows_in(root)]
         within = {id(call) for unit in units for call in calls_in(unit)}
-        within |= {id(call) for one in self.windows for call in calls_in(one)}
+        within |= {id(call) for window in self.windows for call in calls_in(window)}
         above = [c for root in self.roots() for c in calls_in(root) if id(c) not in within]
-        named = [self.asked.rewritten(one) for one in self.windows]
+        named = [self.asked.rewritten(window) for window in self.windows]
         if not above:
 
             def rewritten(root: exp.Expr) -> exp.Expr:
@@ -330,15 +332,15 @@ class Rest:
     # --- writing --------------------------------------------------------------------------
 
     def _mapped(self, change: Callable[[exp.Expr], exp.Expr]) -> Rest:
-        """The same with each expression but GROUP BY and named windows changed."""
+        """A copy in which each expression is changed, but for GROUP BY and named windows."""
         return replace(
             self,
-            items=[replace(one, node=change(one.node)) for one in self.items],
-            having=[change(one) for one in self.having],
-            qualify=[change(one) for one in self.qualify],
-            windows=[change(one) for one in self.windows],
-            order=[replace(one, node=change(one.node)) for one in self.order],
-            on=[change(one) for one in self.on] if self.on is not None else None,
+            items=[replace(item, node=change(item.node)) for item in self.items],
+            having=[change(condition) for condition in self.having],
+            qualify=[change(condition) for condition in self.qualify],
+            windows=[change(window) for window in self.windows],
+            order=[replace(key, node=change(key.node)) for key in self.order],
+            on=[change(key) for key in self.on] if self.on is not None else None,
         )
 
     def _outer(self, table: str, conditions: list[exp.Expr]) -> exp.Select:
@@ -354,7 +356,7 @@ class Rest:
         group: exp.Expr | None = None,
         grouped: bool = False,
     ) -> exp.Select:
-        found = self._written(
+        query = self._written(
             self.table,
             items,
             self.order if order is None else order,
@@ -362,10 +364,10 @@ class Rest:
             tie=not grouped,
         )
         if group is not None:
-            found.set("group", group)
+            query.set("group", group)
         if self.having:
-            found.set("having", exp.Having(this=_all(self.having)))
-        return found
+            query.set("having", exp.Having(this=_all(self.having)))
+        return query
 
     def _written(
         self,
@@ -379,36 +381,36 @@ class Rest:
     ) -> exp.Select:
         distinct = self.select.args.get("distinct")
         keys = [
-            one.over(exp.Literal.number(one.item) if one.item is not None else one.node)
-            for one in order
+            key.over(exp.Literal.number(key.item) if key.item is not None else key.node)
+            for key in order
         ]
         if tie and (distinct is None or on is not None):
             # Rows that ORDER BY does not tell apart keep the order of their source.
             keys.append(exp.Ordered(this=column(ROW)))
-        found = exp.Select(
-            expressions=[exp.alias_(one.node.copy(), one.name, quoted=True) for one in items],
+        query = exp.Select(
+            expressions=[exp.alias_(item.node.copy(), item.name, quoted=True) for item in items],
             from_=exp.From(this=exp.to_table(table)),
             order=exp.Order(expressions=keys) if keys else None,
         )
         if where:
-            found.set("where", exp.Where(this=_all(where)))
+            query.set("where", exp.Where(this=_all(where)))
         if on is not None:
-            keys_on = exp.Tuple(expressions=[one.copy() for one in on])
-            found.set("distinct", exp.Distinct(on=keys_on))
+            keys_on = exp.Tuple(expressions=[key.copy() for key in on])
+            query.set("distinct", exp.Distinct(on=keys_on))
         elif distinct is not None:
-            found.set("distinct", exp.Distinct())
+            query.set("distinct", exp.Distinct())
         if self.qualify:
-            found.set("qualify", exp.Qualify(this=_all(self.qualify)))
+            query.set("qualify", exp.Qualify(this=_all(self.qualify)))
         if self.windows:
-            found.set("windows", [one.copy() for one in self.windows])
+            query.set("windows", [window.copy() for window in self.windows])
         for clause in ("limit", "offset"):
             if self.select.args.get(clause) is not None:
-                found.set(clause, self.select.args[clause].copy())
-        return found
+                query.set(clause, self.select.args[clause].copy())
+        return query
 
 
 def _all(conditions: list[exp.Expr]) -> exp.Expr:
-    found: exp.Expr = exp.Paren(this=conditions[0].copy())
-    for one in conditions[1:]:
-        found = exp.And(this=found, expression=exp.Paren(this=one.copy()))
-    return found
+    conjunction: exp.Expr = exp.Paren(this=conditions[0].copy())
+    for condition in conditions[1:]:
+        conjunction = exp.And(this=conjunction, expression=exp.Paren(this=condition.copy()))
+    return conjunction

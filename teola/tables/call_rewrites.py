@@ -44,7 +44,7 @@ _ASKED: Final[tuple[tuple[str, Callable[[AskCall], bool], str], ...]] = (
         "prompts that follow each other begin alike, and servers keep beginnings",
     ),
 )
-"""Rule, whether it touches a call, and its reason."""
+"""Each rule, with a test whether it touches a call, and its reason."""
 SHOWN: Final = 40
 
 

@@ -36,12 +36,12 @@ class CallStage:
     stray: str = ""
 
     def add_error(self, error: str, rows: int, example: str) -> None:
-        """So many more rows have this error."""
+        """Count rows that have this error."""
         known, first = self.errors.get(error, (0, example))
         self.errors[error] = known + rows, first
 
     def note(self) -> str:
-        """What is to be said of answers that are no value; "" of none."""
+        """A note on answers in which no value was found; "" if there are none."""
         if not self.unmatched:
             return ""
         answers = "1 answer has" if self.unmatched == 1 else f"{self.unmatched:,} answers have"
@@ -49,6 +49,6 @@ class CallStage:
         return f"{answers} no {self.wanted}, so their value is NULL{such}"
 
     def recount(self) -> None:
-        """Its answers are looked at anew."""
+        """Start counting anew, since its answers are read again."""
         self.failed = self.unmatched = 0
         self.errors.clear()

@@ -26,11 +26,11 @@ from teola.tables.plan_steps import AskCall, Conjunct
 from teola.tables.row_asking import CallAsker
 
 SELECTIVITY: Final = 0.5
-"""Share of rows that pass a condition of which nothing is known."""
+"""Assumed share of rows that pass a condition, until it was computed for some."""
 SAMPLE: Final = 64
-"""Rows by which one knows a condition."""
+"""Rows that have to be seen before a condition's share counts as known."""
 LENGTHS: Final = 1000
-"""Rows by which one knows how long values are."""
+"""Rows from which the mean length of values is estimated."""
 CHARACTERS_A_TOKEN: Final = 4.0
 PREFILL_S, DECODE_S = 1e-4, 2e-3
 """Seconds of a token of a prompt and of an answer, about: only their ratio counts here."""
@@ -53,13 +53,13 @@ class ConditionRanks:
     _before: dict[Conjunct, Judged] = field(default_factory=dict)
 
     def judged(self, conjunct: Conjunct, rows: int, passed: int) -> None:
-        """A condition was computed for so many more rows."""
-        found = self._now[conjunct]
-        found.rows += rows
-        found.passed += passed
+        """Count rows for which a condition was computed, and those that passed."""
+        judged = self._now[conjunct]
+        judged.rows += rows
+        judged.passed += passed
 
     def keep(self) -> None:
-        """Keep what this run has seen for others."""
+        """Store what this run has seen, for later runs."""
         for conjunct, seen in self._now.items():
             if seen.rows:
                 self.asker.answers.judged(self._digest(conjunct), seen.rows, seen.passed)
@@ -76,17 +76,17 @@ class ConditionRanks:
         return (passed + 1) / (rows + 2) if rows >= SAMPLE else None
 
     def known(self, conjuncts: Sequence[Conjunct]) -> bool:
-        """Whether enough is known of all."""
-        return all(self.selectivity(one) is not None for one in conjuncts)
+        """Whether enough rows were seen for each of them."""
+        return all(self.selectivity(conjunct) is not None for conjunct in conjuncts)
 
     def together(self, conjuncts: Sequence[Conjunct]) -> float:
         """Share of rows that pass all of them."""
-        found = [self.selectivity(one) for one in conjuncts]
-        known = prod(one for one in found if one is not None)
-        return known * (SELECTIVITY if None in found else 1.0)
+        shares = [self.selectivity(conjunct) for conjunct in conjuncts]
+        passing = prod(share for share in shares if share is not None)
+        return passing * (SELECTIVITY if None in shares else 1.0)
 
     def window(self, conjuncts: Sequence[Conjunct], rows: int, least: int) -> int:
-        """How many rows to take so that so many pass."""
+        """How many rows to take, so that so many of them are likely to pass."""
         return max(least, ceil(rows / max(self.together(conjuncts), 1e-6)))
 
     def ordered(self, conjuncts: Sequence[Conjunct]) -> list[Conjunct]:
@@ -95,11 +95,13 @@ class ConditionRanks:
             return list(conjuncts)
         return sorted(
             conjuncts,
-            key=lambda one: rank(self.selectivity(one) or SELECTIVITY, self._cost(one)),
+            key=lambda conjunct: rank(
+                self.selectivity(conjunct) or SELECTIVITY, self._cost(conjunct)
+            ),
         )
 
     def _cost(self, conjunct: Conjunct) -> float:
-        """Seconds of one row."""
+        """Seconds of a condition's calls for one row."""
         calls = [ask for ask in conjunct.asks if isinstance(ask, AskCall)]
         return sum(self._call_s(ask) for ask in calls) or 1e-6
 
@@ -108,7 +110,7 @@ class ConditionRanks:
         characters = float(len(call.prompt) + sum(len(name) + 3 for name in call.names))
         if ask.fields:
             lengths = " + ".join(
-                f"coalesce(strlen(CAST(({one}) AS VARCHAR)), 0)" for one in ask.fields
+                f"coalesce(strlen(CAST(({field}) AS VARCHAR)), 0)" for field in ask.fields
             )
             with suppress(duckdb.BinderException):  # a field that is a call, not asked yet
                 ((mean,),) = self.asker.con.execute(
@@ -130,7 +132,7 @@ class ConditionRanks:
         return self._before[conjunct]
 
     def _digest(self, conjunct: Conjunct) -> str:
-        """Of a condition and its calls, whatever their columns are called."""
+        """Digest of a condition and its calls, whatever their columns are called."""
         text = conjunct.condition
         operators = []
         for at, ask in enumerate(conjunct.asks):

@@ -41,12 +41,13 @@ def share_contexts(con: duckdb.DuckDBPyConnection, table: str, name: str, where:
     con.execute(
         f"UPDATE {table} SET {name} = l.shared FROM teola_lists l WHERE l.key = {table}.key"
     )
-    for one in ("teola_listed", "teola_paths", "teola_lists"):
-        con.execute(f"DROP TABLE {one}")
+    for dropped in ("teola_listed", "teola_paths", "teola_lists"):
+        con.execute(f"DROP TABLE {dropped}")
 
 
 def _pick(con: duckdb.DuckDBPyConnection) -> bool:
-    """Put one context more behind each path that other rows have as well; whether there was one."""
+    """Put one more context behind each path that other rows share. Returns whether there was
+    one."""
     con.execute(
         "CREATE OR REPLACE TABLE teola_picked AS SELECT key, arg_max("
         "{'context': context, 'place': place}, {'n': n, 'first': -rank}) AS best "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXACT: Final = 2**53
 """Whole numbers up to this are exact as a DOUBLE."""
 DIGITS: Final = 38
-"""Of a DECIMAL, at most."""
+"""Digits of a DECIMAL, at most."""
 
 
 def copy_rows(
@@ -49,7 +49,7 @@ def copy_rows(
         except (duckdb.Error, pa.ArrowException) as error:
             raise InputError(f"table {name!r} has a column of several types: {error}") from None
     if schema is None:
-        listed = ", ".join(f"{quoted(one)} VARCHAR" for one in columns)
+        listed = ", ".join(f"{quoted(column)} VARCHAR" for column in columns)
         con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
 
 
@@ -64,41 +64,41 @@ def _put(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> None:
 def _widened(
     con: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, table: pa.Table
 ) -> pa.Schema:
-    """The schema for what was copied and a further batch; the table gets it."""
+    """Widen the table so that it holds a further batch, too. Returns its schema."""
     import pyarrow as pa
 
     types = []
     for at, new in enumerate(table.schema.types):
         old, column = schema.types[at], schema.names[at]
-        found = _common(old, new)
-        if found is None:
+        common = _common(old, new)
+        if common is None:
             raise InputError(
                 f"table {name!r} has a column of several types: {column} is {old} first, and {new} "
                 "later; make it one in a view"
             )
-        if found != old:
-            _alter(con, name, column, old, found)
-        types.append(found)
+        if common != old:
+            _alter(con, name, column, old, common)
+        types.append(common)
     return pa.schema(list(zip(schema.names, types, strict=True)))
 
 
-def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """A type that has all values of both as they are."""
+def _common(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """A type that holds all values of both types unchanged; None: there is none."""
     import pyarrow as pa
 
     kinds = pa.types
-    if one == other or kinds.is_null(other):
-        return one
-    if kinds.is_null(one):
-        return other
-    if kinds.is_decimal(one) and kinds.is_decimal(other):
-        scale = max(one.scale, other.scale)
-        whole = max(one.precision - one.scale, other.precision - other.scale)
+    if old == new or kinds.is_null(new):
+        return old
+    if kinds.is_null(old):
+        return new
+    if kinds.is_decimal(old) and kinds.is_decimal(new):
+        scale = max(old.scale, new.scale)
+        whole = max(old.precision - old.scale, new.precision - new.scale)
         return pa.decimal128(whole + scale, scale) if whole + scale <= DIGITS else None
-    if {one, other} == {pa.int64(), pa.float64()}:
+    if {old, new} == {pa.int64(), pa.float64()}:
         return pa.float64()
-    if kinds.is_list(one) and kinds.is_list(other):
-        inner = _common(one.value_type, other.value_type)
+    if kinds.is_list(old) and kinds.is_list(new):
+        inner = _common(old.value_type, new.value_type)
         return pa.list_(inner) if inner is not None else None
     return None
 

@@ -15,13 +15,14 @@ from teola.tables.question_run import decode_of
 SAMPLED: Final = 64
 """Prompts that are counted."""
 CHARACTERS_A_TOKEN: Final = 4.0
-"""Of English text, about; where nobody counts."""
+"""Characters of a token in English text, about. It is used where no tokenizer counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenSize:
-    """instruction: tokens of it. characters: of a token of what follows it, on average. block:
-    tokens of a block of the model's prefix cache, which finds whole ones (1: not known)."""
+    """How a call's prompts are measured in tokens. instruction: tokens of the instruction.
+    characters: mean characters of a token in the text after it. block: tokens of a block of the
+    model's prefix cache, which finds whole ones (1: not known)."""
 
     instruction: float
     characters: float = CHARACTERS_A_TOKEN
@@ -31,8 +32,8 @@ class TokenSize:
 def token_size(
     runtime: Runtime | None, call: LlmCall, tenant: str, texts: Sequence[str]
 ) -> TokenSize:
-    """Of some prompts of a call. texts: what follows the instruction in each. Nothing is started:
-    a model that does not run yet is not asked."""
+    """The token size of a call, measured on some of its prompts. texts: what follows the
+    instruction in each. Nothing is started: a model that does not run yet is not asked."""
     name, guess = call.model or "llm", TokenSize(len(call.prompt) / CHARACTERS_A_TOKEN)
     if runtime is None or not texts or not runtime.runs([name]):
         return guess

@@ -34,17 +34,17 @@ class Cutter(PlanBuilder):
 
     def plan(self, tree: exp.Query, columns: tuple[Column, ...]) -> TablePlan:
         """The plan of a query whose columns DuckDB gave. Raises InputError."""
-        found = self.query(tree.copy())
-        final = written(found)
+        query = self.query(tree.copy())
+        final = written(query)
         now = self.catalogue.describe(final)
-        if [one.type for one in now] != [one.type for one in columns]:
+        if [made.type for made in now] != [column.type for column in columns]:
             raise InputError(
                 "this query cannot be planned: its columns would be of other types "
-                f"({', '.join(one.type for one in now)} for "
-                f"{', '.join(one.type for one in columns)})"
+                f"({', '.join(made.type for made in now)} for "
+                f"{', '.join(made.type for made in columns)})"
             )
-        plain = self.blocks == [True] and stands_alone(found, self.catalogue)
-        base, last = source_that_streams(found) if plain else None, self.steps[-1]
+        plain = self.blocks == [True] and stands_alone(query, self.catalogue)
+        base, last = source_that_streams(query) if plain else None, self.steps[-1]
         asks = isinstance(last, AskCall) or (isinstance(last, Filter) and last.most is None)
         streams = base if asks and last.table == base else None
         plan = TablePlan(tuple(self.steps), final, columns, (), plain, streams)
@@ -74,7 +74,7 @@ class Cutter(PlanBuilder):
         )
 
     def _parts(self, node: exp.Query) -> exp.Query:
-        """Parts of WITH become tables; those that nobody reads go."""
+        """Make a table of each part of WITH that is read, and drop the others."""
         clause = node.args.get("with_")
         if clause is None:
             return node
@@ -91,11 +91,11 @@ class Cutter(PlanBuilder):
                     self.calls.sql,
                     "let the recursion make the rows and ask the call for them outside",
                 )
-            rest = [*parts[at + 1 :], node]
-            if not any(True for one in rest for _ in named(_body(one), name)):
+            readers = [*parts[at + 1 :], node]
+            if not any(True for reading in readers for _ in named(_body(reading), name)):
                 continue
             inner = self.query(part.this) if has_call(part.this) else part.this
-            columns = [one.name for one in part.args["alias"].args.get("columns") or ()]
+            columns = [column.name for column in part.args["alias"].args.get("columns") or ()]
             spelled = f"({', '.join(map(quoted, columns))})" if columns else ""
             word = "WITH RECURSIVE" if itself else "WITH"
             table = self.new_table()
@@ -106,8 +106,8 @@ class Cutter(PlanBuilder):
                     f"SELECT * FROM {quoted(name)}",
                 )
             )
-            for one in rest:
-                for place in list(named(_body(one), name)):
+            for reader in readers:
+                for place in list(named(_body(reader), name)):
                     _point(place, table, name)
         return node
 
@@ -133,10 +133,10 @@ class Cutter(PlanBuilder):
                 "write SELECT * FROM (... UNION ...) ORDER BY and the call there",
             )
         for side in ("this", "expression"):
-            made = self.query(node.args[side])
+            body = self.query(node.args[side])
             # Its own ORDER BY needs brackets.
-            bare = isinstance(made, exp.Select)
-            node.set(side, exp.Subquery(this=made) if bare else made)
+            bare = isinstance(body, exp.Select)
+            node.set(side, exp.Subquery(this=body) if bare else body)
         return node
 
     def _select(self, select: exp.Select) -> exp.Query:
@@ -156,9 +156,9 @@ class Cutter(PlanBuilder):
         """A block whose FROM has no calls, cut if there are some in it."""
         if not has_call(select):
             return select
-        found = SqlBlock(self, select).cut()
-        assert isinstance(found, exp.Query)
-        return found
+        block = SqlBlock(self, select).cut()
+        assert isinstance(block, exp.Query)
+        return block
 
     def _sources(self, select: exp.Select) -> None:
         for source in list(sources_of(select)):
@@ -181,18 +181,18 @@ class Cutter(PlanBuilder):
     def _push_conditions(self, select: exp.Select, source: exp.Subquery) -> None:
         if "predicates" not in self.passes:
             return
-        for one in push_conditions(select, source, self.catalogue):
+        for condition in push_conditions(select, source, self.catalogue):
             self.rewrote(
                 "predicates",
-                written(one),
+                written(condition),
                 "it is about columns below the calls of a subquery, so it goes before them",
             )
 
     def _same_row(self, select: exp.Select, source: exp.Expr, inner: exp.Subquery) -> None:
         """`FROM t, LATERAL (SELECT LLM('...', t.x) AS k) AS s`: s.k is what it stands for."""
-        made = inner.this
-        simple = isinstance(made, exp.Select) and not any(
-            made.args.get(key)
+        lateral = inner.this
+        simple = isinstance(lateral, exp.Select) and not any(
+            lateral.args.get(key)
             for key in ("from_", "where", "group", "having", "qualify", "limit", "distinct")
         )
         join = source.parent
@@ -205,14 +205,17 @@ class Cutter(PlanBuilder):
                 "join the tables and ask the call there",
             )
         alias = source.alias_or_name
-        values = {one.alias_or_name.lower(): one.unalias() for one in made.expressions}
+        values = {
+            expression.alias_or_name.lower(): expression.unalias()
+            for expression in lateral.expressions
+        }
         renamed = source.args["alias"].args.get("columns") if source.args.get("alias") else None
         if renamed:
             values = {
-                name.name.lower(): one.unalias()
-                for name, one in zip(renamed, made.expressions, strict=True)
+                name.name.lower(): expression.unalias()
+                for name, expression in zip(renamed, lateral.expressions, strict=True)
             }
-        if any(isinstance(one, exp.Star) for one in select.expressions):
+        if any(isinstance(expression, exp.Star) for expression in select.expressions):
             raise refused(
                 "a * beside a LATERAL subquery with a call",
                 source,
@@ -221,14 +224,14 @@ class Cutter(PlanBuilder):
             )
         assert join is not None
         join.pop()
-        for one in list(select.find_all(exp.Column)):
-            qualified = one.table.lower() == alias.lower() if one.table else True
-            if qualified and one.name.lower() in values:
-                one.replace(exp.Paren(this=values[one.name.lower()].copy()))
+        for column in list(select.find_all(exp.Column)):
+            qualified = column.table.lower() == alias.lower() if column.table else True
+            if qualified and column.name.lower() in values:
+                column.replace(exp.Paren(this=values[column.name.lower()].copy()))
 
     def _subqueries(self, select: exp.Select) -> None:
         """Subqueries in expressions: those with calls become queries over tables."""
-        inside = {id(one) for source in sources_of(select) for one in source.walk()}
+        inside = {id(node) for source in sources_of(select) for node in source.walk()}
         outermost = [
             node
             for node in select.find_all(exp.Query)
@@ -245,8 +248,8 @@ class Cutter(PlanBuilder):
                     self.calls.sql,
                     "join its table in FROM and ask the call there",
                 )
-            made = self.query(body.copy())
-            body.replace(made)
+            query = self.query(body.copy())
+            body.replace(query)
 
 
 def _within_query(node: exp.Expr, root: exp.Expr) -> bool:
@@ -259,13 +262,13 @@ def _within_query(node: exp.Expr, root: exp.Expr) -> bool:
 
 
 def _others(node: exp.Expr) -> Iterator[exp.Expr]:
-    """What a set operation or brackets have beside their queries."""
+    """Clauses of a set operation or of brackets, besides their queries."""
     for key, value in node.args.items():
         if key in ("this", "expression", "alias"):
             continue
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, exp.Expr):
-                yield one
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, exp.Expr):
+                yield child
 
 
 def _body(node: exp.Expr) -> exp.Expr:
@@ -273,7 +276,7 @@ def _body(node: exp.Expr) -> exp.Expr:
 
 
 def named(root: exp.Expr, name: str) -> Iterator[exp.Table]:
-    """Tables in a query that mean the part of WITH of this name around it."""
+    """Tables in a query whose name means a part of WITH around it."""
     for table in root.find_all(exp.Table):
         if table.args.get("db") is not None or not isinstance(table.this, exp.Identifier):
             continue
@@ -282,7 +285,7 @@ def named(root: exp.Expr, name: str) -> Iterator[exp.Table]:
 
 
 def _hidden(table: exp.Expr, root: exp.Expr, name: str) -> bool:
-    """Whether a part of WITH of the same name, further in, is meant."""
+    """Whether the name means a part of WITH further in, which has the same name."""
     node: exp.Expr | None = table
     below: exp.Expr | None = None
     while node is not None and node is not root.parent:

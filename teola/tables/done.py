@@ -45,7 +45,7 @@ class Done:
 
     @property
     def state(self) -> str:
-        """How it ended."""
+        """How the query ended."""
         return str(self.report["state"])
 
     @property
@@ -56,8 +56,8 @@ class Done:
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows, as Python values."""
-        found: list[tuple[Any, ...]] = self._cursor().execute(self._sql).fetchall()
-        return found
+        rows: list[tuple[Any, ...]] = self._cursor().execute(self._sql).fetchall()
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         """The report with all rows, as `teola sql --json` prints it."""
@@ -96,7 +96,8 @@ class Done:
         return self.reader().__arrow_c_stream__(requested_schema)
 
     def checked(self) -> Done:
-        """This, or the error that kept it from being an answer, which then has it as `result`."""
+        """This result if it has ended well. Raises the error otherwise, with this result as its
+        `result`."""
         if self.state in ("ok", "partial"):
             return self
         kinds: dict[str, type[TeolaError]] = {
@@ -108,7 +109,7 @@ class Done:
         raise error from self.cause
 
     def close(self) -> None:
-        """Let go of DuckDB and its files; its rows cannot be read any more."""
+        """Close DuckDB and remove its files. The rows cannot be read any more."""
         self._close()
 
     def _cursor(self) -> Any:
@@ -119,7 +120,7 @@ class Done:
         return self._workspace.con.cursor()
 
     def __repr__(self) -> str:
-        names = ", ".join(one.name for one in self.columns)
+        names = ", ".join(column.name for column in self.columns)
         return f"<{self.row_count:,} rows of {names}; {self.state}>"
 
     def _repr_html_(self) -> str:
@@ -128,4 +129,4 @@ class Done:
         rows = []
         if self._sql is not None:
             rows = self._cursor().execute(self._sql).fetchmany(SHOWN)
-        return table_html([one.name for one in self.columns], rows, self.report)
+        return table_html([column.name for column in self.columns], rows, self.report)

@@ -38,7 +38,7 @@ def quoted(name: str) -> str:
 
 
 def written(tree: exp.Expr) -> str:
-    """A tree as DuckDB's SQL. Raises InputError."""
+    """The SQL of a tree, in DuckDB's dialect. Raises InputError."""
     from sqlglot.errors import ErrorLevel
 
     try:
@@ -49,8 +49,8 @@ def written(tree: exp.Expr) -> str:
             unsupported_level=ErrorLevel.RAISE,
         )
     except Exception as error:  # noqa: BLE001 - the writer fails in many ways
-        said = str(error).splitlines() or [type(error).__name__]
-        raise InputError(f"this query cannot be written for DuckDB: {said[0]}") from None
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise InputError(f"this query cannot be written for DuckDB: {lines[0]}") from None
 
 
 @cache
@@ -70,7 +70,8 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
 
 
 class Catalogue:
-    """Asks a connection. calls: of the query that is planned."""
+    """Asks a DuckDB connection about columns and functions. calls: the calls of the query that is
+    planned."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, calls: Calls) -> None:
         self.con, self.calls = con, calls
@@ -102,7 +103,11 @@ class Catalogue:
                 this=value, to=exp.DataType.build(type, dialect="duckdb", udt=True)
             )
             if node.this in GROUPED:
-                keys = [one.copy() for order in order_of(node) for one in order.expressions]
+                keys = [
+                    expression.copy()
+                    for order in order_of(node)
+                    for expression in order.expressions
+                ]
                 ordered = exp.Order(this=whole, expressions=keys) if keys else whole
                 whole = exp.Anonymous(this="any_value", expressions=[ordered])
             if node is copy:
@@ -131,11 +136,11 @@ class Catalogue:
         """Columns of a source of a FROM. text: the FROM. Raises InputError."""
         sql = f"SELECT {quoted(alias)}.* {text}"
         if sql not in self._stars:
-            self._stars[sql] = tuple(one.name for one in self.describe(sql))
+            self._stars[sql] = tuple(column.name for column in self.describe(sql))
         return self._stars[sql]
 
     def binds(self, tree: exp.Expr) -> bool:
-        """Whether a query means something by itself."""
+        """Whether DuckDB can bind a query as it stands, with nothing around it."""
         try:
             self.describe(tree)
         except InputError:
@@ -146,24 +151,24 @@ class Catalogue:
         """Raises InputError if DuckDB knows no such type."""
         import duckdb
 
-        known = TYPE.fullmatch(type) is not None
-        if known:
+        valid = TYPE.fullmatch(type) is not None
+        if valid:
             try:
                 self.con.execute(f"DESCRIBE SELECT CAST(NULL AS {type})")
             except duckdb.Error:
-                known = False
-        if not known:
+                valid = False
+        if not valid:
             raise InputError(f"there is no type {type!r}: write one of DuckDB's, such as INTEGER")
 
     def prepare(self) -> None:
-        """Give the connection what `bindable` writes."""
+        """Define on the connection the functions that `bindable` writes."""
         self.con.execute(
             "CREATE OR REPLACE MACRO teola_null_of(x) AS CASE WHEN x IS NULL THEN NULL END"
         )
 
 
 def _without_stars(fields: list[Any]) -> exp.Expr:
-    plain = [one.copy() for one in fields if not is_star(one)]
+    plain = [field.copy() for field in fields if not is_star(field)]
     return exp.Anonymous(this="row", expressions=plain) if plain else exp.Null()
 
 
@@ -175,10 +180,10 @@ def is_star(node: exp.Expr) -> bool:
 
 
 def said(error: Exception) -> str:
-    """What DuckDB says of a wrong query, in one line."""
+    """DuckDB's message about a wrong query, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    kept = [line for line in lines if not line.startswith(("LINE ", "^"))]
-    text = _KIND.sub("", " ".join(kept)) or type(error).__name__
+    message_lines = [line for line in lines if not line.startswith(("LINE ", "^"))]
+    text = _KIND.sub("", " ".join(message_lines)) or type(error).__name__
     if "No function matches" in text and "VARCHAR" in text:
         # Candidates are a long list, and none of them is what helps.
         text = text.partition(" You might need")[0]

@@ -43,7 +43,7 @@ class Executor:
     con: duckdb.DuckDBPyConnection
     asker: CallAsker
     last: PlanStep | None = None
-    """The step whose rows come as they are answered."""
+    """The step whose rows are streamed as they are answered."""
     ranks: ConditionRanks = field(init=False)
     _streams: bool = False
     """Whether rows that pass the filter at hand are in the result."""
@@ -106,7 +106,7 @@ class Executor:
         self.ranks.keep()
 
     def _pass(self, table: str, conjuncts: Sequence[Conjunct]) -> None:
-        """Rows go for which a condition is not true."""
+        """Remove the rows for which a condition is not true."""
         ranked = len(conjuncts) > 1 and "predicates" in self.asker.passes
         if not ranked or self.asker.closed:
             self._one_by_one(table, conjuncts)
@@ -130,70 +130,70 @@ class Executor:
     def _by_sample(self, table: str, conjuncts: Sequence[Conjunct]) -> None:
         """Some rows go through the conditions in the order that one can guess, so that one knows
         what they let through; the others follow in the order that is right then."""
-        rest, sample = f"{table}_others", f"{table}_sample"
+        others, sample = f"{table}_others", f"{table}_sample"
         self._make(
-            rest, f"SELECT *, row_number() OVER (ORDER BY hash({ROW})) AS teola_at FROM {table}"
+            others, f"SELECT *, row_number() OVER (ORDER BY hash({ROW})) AS teola_at FROM {table}"
         )
         self.asker.in_windows = True
-        with self._restored(table, rest):
-            self._make(table, self._taken(rest, f"teola_at <= {SAMPLE}"))
+        with self._restored(table, others):
+            self._make(table, self._taken(others, f"teola_at <= {SAMPLE}"))
             self._one_by_one(table, self.ranks.ordered(conjuncts))
             self._make(sample, f"SELECT * FROM {table}")
-            self._make(table, self._taken(rest, f"teola_at > {SAMPLE}"))
+            self._make(table, self._taken(others, f"teola_at > {SAMPLE}"))
             self._one_by_one(table, self.ranks.ordered(conjuncts))
             self._make(
                 table,
                 f"SELECT * FROM (SELECT * FROM {table} UNION ALL BY NAME SELECT * FROM {sample}) "
                 f"ORDER BY {ROW}",
             )
-        for name in (rest, sample):
+        for name in (others, sample):
             self.con.execute(f"DROP TABLE {name}")
         self.asker.windows_over()
 
     def _windows(self, step: Filter, most: int) -> None:
         """Take rows in order until `most` have passed."""
-        table, rest, done = step.table, f"{step.table}_rest", f"{step.table}_done"
+        table, left, done = step.table, f"{step.table}_rest", f"{step.table}_done"
         self._make(
-            rest,
+            left,
             f"SELECT *, row_number() OVER (ORDER BY {step.order}) - 1 AS teola_at FROM {table}",
         )
-        total, low, passed = self._count(rest), 0, 0
+        total, low, passed = self._count(left), 0, 0
         size = self.ranks.window(step.conjuncts, most, LEAST_WINDOW) if most else 0
         self.asker.in_windows = True
-        made = False
-        while (low < total and passed < most) or not made:
-            with self._restored(table, rest):
+        has_columns = False
+        while (low < total and passed < most) or not has_columns:
+            with self._restored(table, left):
                 self._make(
-                    table, self._taken(rest, f"teola_at >= {low} AND teola_at < {low + size}")
+                    table, self._taken(left, f"teola_at >= {low} AND teola_at < {low + size}")
                 )
                 ranked = "predicates" in self.asker.passes
                 self._one_by_one(
                     table, self.ranks.ordered(step.conjuncts) if ranked else step.conjuncts
                 )
-            if made:
+            if has_columns:
                 self.con.execute(f"INSERT INTO {done} BY NAME SELECT * FROM {table}")
             else:
                 self._make(done, f"SELECT * FROM {table}")
-            made = True
+            has_columns = True
             passed, low = self._count(done), low + size
             needed = ceil((most - passed) * low / passed) if passed else total
             size = min(2 * size, max(LEAST_WINDOW, needed))
         self._make(table, f"SELECT * FROM {done} ORDER BY {step.order} LIMIT {most}")
-        self.con.execute(f"DROP TABLE {rest}")
+        self.con.execute(f"DROP TABLE {left}")
         self.con.execute(f"DROP TABLE {done}")
         self.asker.windows_over()
 
-    def _taken(self, rest: str, where: str) -> str:
-        return f"SELECT * EXCLUDE (teola_at) FROM {rest} WHERE {where} ORDER BY {ROW}"
+    def _taken(self, left: str, where: str) -> str:
+        return f"SELECT * EXCLUDE (teola_at) FROM {left} WHERE {where} ORDER BY {ROW}"
 
     @contextmanager
-    def _restored(self, table: str, rest: str) -> Iterator[None]:
-        """The table has all of its rows again where it is not done with: what was asked counts when
-        the step is run once more."""
+    def _restored(self, table: str, left: str) -> Iterator[None]:
+        """Give the table all of its rows again if it is left before its end: what was asked counts
+        when the step is run once more."""
         try:
             yield
         except BaseException:
-            self._make(table, self._taken(rest, "true"))
+            self._make(table, self._taken(left, "true"))
             raise
 
     def _count(self, table: str) -> int:

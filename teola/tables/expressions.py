@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.llm_call import LlmCall, call_of
+from teola.tables.llm_call import LlmCall, llm_call_of
 from teola.tables.marks import ERROR, GROUP_ERROR, GROUP_VALUE, VALUE, retrieval_node
 from teola.tables.retrieval_call import retrieval_of
 
@@ -25,14 +25,14 @@ class Expression:
         self.node, self.name = node, name
 
     def named(self, name: str) -> Expression:
-        """The same under a name."""
+        """The same expression under a name."""
         return Expression(self.node, name)
 
     def _two(self, kind: type[exp.Expr], other: Any, turned: bool = False) -> Expression:
-        one, two = held(self.node), held(node_of(other))
+        left, right = held(self.node), held(node_of(other))
         if turned:
-            one, two = two, one
-        return Expression(kind(this=one, expression=two))
+            left, right = right, left
+        return Expression(kind(this=left, expression=right))
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
         if other is None:
@@ -101,7 +101,7 @@ class Expression:
 
     def is_in(self, values: Iterable[Any]) -> Expression:
         """Whether the value is one of these."""
-        listed = [node_of(one) for one in values]
+        listed = [node_of(value) for value in values]
         if not listed:
             return Expression(exp.false())
         return Expression(exp.In(this=held(self.node), expressions=listed))
@@ -115,7 +115,7 @@ class Expression:
         return Expression(exp.Cast(this=held(self.node), to=to))
 
     def desc(self) -> Expression:
-        """As a key of order_by: the largest first."""
+        """A key of order_by that puts the largest first."""
         return Expression(exp.Ordered(this=self.node, desc=True, nulls_first=False))
 
     def _function(self, name: str) -> Expression:
@@ -143,7 +143,7 @@ class Expression:
 
 
 def held(node: exp.Expr) -> exp.Expr:
-    """A node that keeps together wherever it stands."""
+    """A node in brackets, unless it needs none."""
     plain = (exp.Column, exp.Literal, exp.Anonymous, exp.Paren, exp.Boolean, exp.Null)
     return node if isinstance(node, plain) else exp.Paren(this=node)
 
@@ -173,8 +173,8 @@ def llm(instruction: str, *fields: Any, error: bool = False, **options: Any) -> 
     """
     if not isinstance(instruction, str):
         raise InputError(f"the instruction must be a text, not {instruction!r}")
-    call = call_of(instruction, options)
-    return Expression(call_node(call, [node_of(one) for one in fields], error=error))
+    call = llm_call_of(instruction, options)
+    return Expression(call_node(call, [node_of(field) for field in fields], error=error))
 
 
 def llm_agg(
@@ -190,11 +190,11 @@ def llm_agg(
         raise InputError(f"the instruction must be a text, not {instruction!r}")
     if not fields:
         raise InputError("llm_agg needs a column: llm_agg('instruction', t.column)")
-    call = call_of(instruction, options, grouped=True)
+    call = llm_call_of(instruction, options, grouped=True)
     listed = order_by if isinstance(order_by, (list, tuple)) else [order_by]
-    keys = [node_of(one) for one in listed]
-    order = [one if isinstance(one, exp.Ordered) else exp.Ordered(this=one) for one in keys]
-    node = call_node(call, [node_of(one) for one in fields])
+    keys = [node_of(value) for value in listed]
+    order = [key if isinstance(key, exp.Ordered) else exp.Ordered(this=key) for key in keys]
+    node = call_node(call, [node_of(field) for field in fields])
     if order:
         node.append("expressions", exp.Order(expressions=order))
     node.set("this", GROUP_ERROR if error else GROUP_VALUE)

@@ -18,7 +18,7 @@ Extract = Callable[[str], str | None]
 
 
 def extractor(call: LlmCall) -> Extract:
-    """How the answers of a call are read."""
+    """The function that reads the value from a call's answer."""
     if call.choices is not None:
         return _choosing(call.choices)
     if call.pattern is not None:
@@ -29,21 +29,22 @@ def extractor(call: LlmCall) -> Extract:
 
 
 def wanted_of(call: LlmCall) -> str:
-    """What the answers of a call are looked through for, in words."""
+    """The value that a call's answers are searched for, described in words."""
     if call.choices is not None:
-        return "choice of " + ", ".join(map(shown, call.choices))
+        return "choice of " + ", ".join(map(choice_text, call.choices))
     if call.pattern is not None:
         return f"match of {call.pattern}"
     return "JSON of the schema" if call.schema is not None else f"value of type {call.type}"
 
 
 def first_match(text: str, patterns: list[str]) -> tuple[int, str] | None:
-    """Which pattern matches first, and what it matched. patterns: regular expressions."""
+    """The index of the pattern that matches first, and the text that it matched. patterns: regular
+    expressions."""
     best: tuple[int, int, int, str] | None = None
     for at, pattern in enumerate(patterns):
-        found = re.search(pattern, text, re.IGNORECASE)
-        if found is not None:
-            rank = (found.start(), -(found.end() - found.start()), at, found.group())
+        match = re.search(pattern, text, re.IGNORECASE)
+        if match is not None:
+            rank = (match.start(), -(match.end() - match.start()), at, match.group())
             best = rank if best is None or rank < best else best
     return None if best is None else (best[2], best[3])
 
@@ -55,7 +56,7 @@ def word(text: str) -> str:
     return f"{before}{re.escape(text)}{after}"
 
 
-def shown(choice: Choice) -> str:
+def choice_text(choice: Choice) -> str:
     """A choice as text."""
     return str(choice).lower() if isinstance(choice, bool) else str(choice)
 
@@ -69,16 +70,16 @@ def enforceable(pattern: str) -> str | None:
 
 
 def _choosing(choices: tuple[Choice, ...]) -> Extract:
-    texts = [shown(one) for one in choices]
-    patterns = [word(one) for one in texts]
-    by_text = {one: one for one in texts}
+    texts = [choice_text(choice) for choice in choices]
+    patterns = [word(text) for text in texts]
+    by_text = {text: text for text in texts}
 
     def extract(text: str) -> str | None:
         # Nearly all answers are a choice and nothing else.
         if (exact := by_text.get(text)) is not None:
             return exact
-        found = first_match(text, patterns)
-        return None if found is None else texts[found[0]]
+        at = first_match(text, patterns)
+        return None if at is None else texts[at[0]]
 
     return extract
 
@@ -87,8 +88,8 @@ def _matching(pattern: str) -> Extract:
     compiled = re.compile(pattern, re.IGNORECASE)
 
     def extract(text: str) -> str | None:
-        found = compiled.search(text)
-        return None if found is None else found.group()
+        match = compiled.search(text)
+        return None if match is None else match.group()
 
     return extract
 

@@ -19,9 +19,9 @@ from teola.tables.scope import FromScope, FromSource
 def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
     """Name the fields of a block's calls, in place. Raises InputError."""
     nodes = [
-        one
-        for one in calls_in(select)
-        if not is_retrieval(one) and len(calls.of(one).names) < len(fields_of(one))
+        call
+        for call in calls_in(select)
+        if not is_retrieval(call) and len(calls.of(call).names) < len(fields_of(call))
     ]
     if not nodes:
         return
@@ -34,29 +34,29 @@ def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
     # The inner ones first: an outer one takes a copy of them.
     for node in reversed(nodes):
         fields: list[exp.Expr] = []
-        for one in fields_of(node):
-            fields += _starred(one, scope, merged, calls.sql) if is_star(one) else [one]
+        for field in fields_of(node):
+            fields += _starred(field, scope, merged, calls.sql) if is_star(field) else [field]
         call = replace(calls.of(node), names=_names(fields, scope))
-        marked = calls.node(call, [one.copy() for one in [*fields, *order_of(node)]])
+        marked = calls.node(call, [key.copy() for key in [*fields, *order_of(node)]])
         node.set("expressions", marked.expressions)
 
 
 def _names(fields: list[exp.Expr], scope: FromScope) -> tuple[str, ...]:
-    plain = [one.name if isinstance(one, exp.Column) else "" for one in fields]
+    plain = [field.name if isinstance(field, exp.Column) else "" for field in fields]
     folded = [name.lower() for name in plain]
     names: list[str] = []
-    for at, one in enumerate(fields):
-        name = plain[at] or ("contexts" if is_retrieval(one) else f"field{at + 1}")
-        if isinstance(one, exp.Column) and folded.count(folded[at]) > 1:
-            source = _source(one, scope)
-            name = f"{source.alias}.{one.name}" if source else name
+    for at, expression in enumerate(fields):
+        name = plain[at] or ("contexts" if is_retrieval(expression) else f"field{at + 1}")
+        if isinstance(expression, exp.Column) and folded.count(folded[at]) > 1:
+            source = _source(expression, scope)
+            name = f"{source.alias}.{expression.name}" if source else name
         names.append(name if name not in names else f"{name} {at + 1}")
     return tuple(names)
 
 
 def _source(node: exp.Column, scope: FromScope) -> FromSource | None:
-    found = scope.resolve(node)
-    return scope.source(found.key[0]) if found is not None and found.key[0] else None
+    source = scope.resolve(node)
+    return scope.source(source.key[0]) if source is not None and source.key[0] else None
 
 
 def _starred(

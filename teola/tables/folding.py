@@ -19,16 +19,16 @@ FOLDS: Final = ("case", "space", "punctuation")
 TEXT: Final = "VARCHAR"
 
 
-def folds_of(given: Any) -> tuple[str, ...]:
+def folds_of(rules: Any) -> tuple[str, ...]:
     """Names of rules, each once, in the order of `FOLDS`. Raises InputError."""
-    if given is None:
+    if rules is None:
         return ()
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise InputError(f"fold must be a list, such as ['case', 'space'], not {given!r}")
-    for one in given:
-        if one not in FOLDS:
-            raise UnknownName("rule of fold", str(one), FOLDS)
-    return tuple(one for one in FOLDS if one in given)
+    if isinstance(rules, str) or not isinstance(rules, Sequence) or not rules:
+        raise InputError(f"fold must be a list, such as ['case', 'space'], not {rules!r}")
+    for rule in rules:
+        if rule not in FOLDS:
+            raise UnknownName("rule of fold", str(rule), FOLDS)
+    return tuple(rule for rule in FOLDS if rule in rules)
 
 
 def folded(sql: str, type: str, folds: Sequence[str]) -> str:

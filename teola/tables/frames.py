@@ -32,7 +32,7 @@ class FrameCalls:
         if "at" in options:
             options["llm"] = options.pop("at")
         relation = self._relation()
-        names = columns or tuple(one.name for one in relation.columns)
+        names = columns or tuple(column.name for column in relation.columns)
         fields = [relation[name] for name in names]
         done = relation.select(llm=llm(instruction, *fields, **call)).run(**options)
         if done.row_count != len(self._frame):
@@ -51,7 +51,7 @@ class FrameCalls:
 
 
 class PandasCalls(FrameCalls):
-    """Of a pandas frame."""
+    """Calls over a pandas frame."""
 
     def _relation(self) -> Relation:
         from teola.tables import table
@@ -59,36 +59,37 @@ class PandasCalls(FrameCalls):
         return table(self._frame.reset_index(drop=True))
 
     def _column(self, done: Any) -> Any:
-        found = done.pandas()["llm"]
-        found.index = self._frame.index
-        return found
+        answers = done.pandas()["llm"]
+        answers.index = self._frame.index
+        return answers
 
 
 class PolarsCalls(FrameCalls):
-    """Of a Polars frame."""
+    """Calls over a Polars frame."""
 
     def _column(self, done: Any) -> Any:
         return done.polars()["llm"]
 
 
 def register() -> tuple[str, ...]:
-    """Give the frames of what is installed the accessor `teola`; of which."""
-    found = []
+    """Register the accessor `teola` for pandas and Polars, where they are installed. Returns for
+    which."""
+    frames = []
     try:
         import pandas as pd
     except ModuleNotFoundError:
         pass
     else:
         pd.api.extensions.register_dataframe_accessor("teola")(PandasCalls)
-        found.append("pandas")
+        frames.append("pandas")
     try:
         import polars as pl
     except ModuleNotFoundError:
         pass
     else:
         pl.api.register_dataframe_namespace("teola")(PolarsCalls)
-        found.append("polars")
-    return tuple(found)
+        frames.append("polars")
+    return tuple(frames)
 
 
 REGISTERED = register()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from teola.tables.arrow_columns import int_column, text_column
-from teola.tables.group_calls import EMPTY, TEXT
+from teola.tables.group_calls import LINES, ROW_EMPTY
 from teola.tables.llm_call import TEXT as VARCHAR
 from teola.tables.llm_call import LlmCall
 from teola.tables.plan_steps import ROW, AskCall
@@ -32,12 +32,12 @@ READ: Final = 1024
 PART: Final = "part"
 """The name of a line with an answer."""
 ALL: Final = "Each line is the answer for a part of the rows. Give the answer for all of them."
-VALUE, ERROR = "teola_value", "teola_error"
+ANSWER, FAULT = "teola_value", "teola_error"
 
 
 def prompted(call: LlmCall) -> tuple[LlmCall, ...]:
-    """The calls that are sent for a call of a plan: for an LLM_AGG that of its rows, and that of
-    answers."""
+    """The calls that are sent for a call of a plan. For an LLM_AGG these are two: one for its rows,
+    and one that combines answers."""
     if call.group is None:
         return (call,)
     leaf = replace(
@@ -79,7 +79,7 @@ class PartFilling:
             yield before, "".join(held)
 
     def _fitted(self, text: str) -> tuple[str, int]:
-        """A line that is no longer than a part of `least` lines allows, and its tokens."""
+        """A line, cut so that a part has room for `least` lines, and its tokens."""
         size = self.count(text)
         longest = None if self.room is None else self.room // self.least
         if longest is None or size <= longest:
@@ -93,7 +93,7 @@ class PartFilling:
 
 
 def filling(call: LlmCall, most: int, least: int, window: ModelWindow | None) -> PartFilling:
-    """How parts of a call are filled."""
+    """The filling of a call's parts."""
     if window is None:
         return PartFilling(most, None, least, estimated_tokens)
     room = window.room(call)
@@ -125,17 +125,18 @@ class GroupAsking:
         leaf, combining = prompted(ask.call)
         done = f"{ask.table}_done"
         con.execute(
-            f"CREATE OR REPLACE TABLE {done} (teola_group BIGINT, {VALUE} VARCHAR, {ERROR} VARCHAR)"
+            f"CREATE OR REPLACE TABLE {done} "
+            f"(teola_group BIGINT, {ANSWER} VARCHAR, {FAULT} VARCHAR)"
         )
         parts = self._asked("parts", leaf, self.rows_sql(), 1)
-        lines = f"concat('\n{PART}: ', {canonical(VALUE, VARCHAR)})"
+        lines = f"concat('\n{PART}: ', {canonical(ANSWER, VARCHAR)})"
         while self._settle(parts, done):
             parts = self._asked(
                 "more",
                 combining,
-                f"SELECT teola_group, {lines} AS {TEXT} FROM {parts} "
-                f"WHERE {VALUE} IS NOT NULL AND teola_group NOT IN (SELECT teola_group FROM {done})"
-                f" ORDER BY {ROW}",
+                f"SELECT teola_group, {lines} AS {LINES} FROM {parts} "
+                f"WHERE {ANSWER} IS NOT NULL "
+                f"AND teola_group NOT IN (SELECT teola_group FROM {done}) ORDER BY {ROW}",
                 2,
             )
         self._join(done, leaf)
@@ -148,20 +149,20 @@ class GroupAsking:
         assert ask.call.group is not None
         guard = f" WHERE {ask.guard}" if ask.guard else ""
         return (
-            f"SELECT g.teola_group, t.{TEXT} FROM (SELECT {ROW} AS teola_group, "
+            f"SELECT g.teola_group, t.{LINES} FROM (SELECT {ROW} AS teola_group, "
             f"unnest({ask.fields[0]}) AS teola_member, "
             f"generate_subscripts({ask.fields[0]}, 1) AS teola_at FROM {ask.table}{guard}) g "
             f"JOIN {ask.call.group.rows} t ON t.{ROW} = g.teola_member "
-            f"{'' if empty else f'WHERE NOT t.{EMPTY} '}ORDER BY g.teola_group, g.teola_at"
+            f"{'' if empty else f'WHERE NOT t.{ROW_EMPTY} '}ORDER BY g.teola_group, g.teola_at"
         )
 
     def fill(self, name: str, sql: str, parts: PartFilling) -> str:
-        """A table of parts of the lines of `sql`. Its name."""
+        """Make a table of parts with the lines of `sql`. Returns its name."""
         import pyarrow as pa
 
         con, table = self.asker.con, f"{self.ask.table}_{name}"
         con.execute(
-            f"CREATE OR REPLACE TABLE teola_new ({ROW} BIGINT, teola_group BIGINT, {TEXT} VARCHAR)"
+            f"CREATE OR REPLACE TABLE teola_new ({ROW} BIGINT, teola_group BIGINT, {LINES} VARCHAR)"
         )
         cursor = con.cursor()
         at = 0
@@ -195,19 +196,19 @@ class GroupAsking:
         return table
 
     def _asked(self, name: str, call: LlmCall, sql: str, least: int) -> str:
-        """A table of parts with their answers. Its name."""
+        """Make a table of parts with their answers. Returns its name."""
         asker = self.asker
         assert self.ask.call.group is not None
         window = asker.window_of(call, look=not asker.closed)
         parts = filling(call, self.ask.call.group.part_tokens, least, window)
         table = self.fill(name, sql, parts)
-        asked = AskCall(table, call, (TEXT,), None, VALUE, ERROR)
+        asked = AskCall(table, call, (LINES,), None, ANSWER, FAULT)
         asker.run(asked)
         asker.stage(asked).truncated += parts.cut
         return table
 
     def _settle(self, parts: str, done: str) -> bool:
-        """Note the groups that have their answer. Whether there are others.
+        """Note the groups that have their answer. Returns whether there are others.
 
         A group has an error where a part has one: an answer for some of its rows is none for it. A
         part whose answer says nothing is left out.
@@ -215,8 +216,8 @@ class GroupAsking:
         con = self.asker.con
         con.execute(
             f"INSERT INTO {done} SELECT teola_group, "
-            f"CASE WHEN count({ERROR}) = 0 THEN any_value({VALUE}) END, arg_min({ERROR}, {ROW}) "
-            f"FROM {parts} GROUP BY teola_group HAVING count({ERROR}) > 0 OR count({VALUE}) <= 1"
+            f"CASE WHEN count({FAULT}) = 0 THEN any_value({ANSWER}) END, arg_min({FAULT}, {ROW}) "
+            f"FROM {parts} GROUP BY teola_group HAVING count({FAULT}) > 0 OR count({ANSWER}) <= 1"
         )
         ((left,),) = con.execute(
             f"SELECT count(*) FROM {parts} "
@@ -227,15 +228,15 @@ class GroupAsking:
     def _join(self, done: str, leaf: LlmCall) -> None:
         """The table of groups gets the answers as columns."""
         con, ask = self.asker.con, self.ask
-        value = typed(f"d.{VALUE}", ask.call)
+        value = typed(f"d.{ANSWER}", ask.call)
         ((unmatched,),) = con.execute(
-            f"SELECT count(*) FROM {done} d WHERE d.{VALUE} IS NOT NULL AND {value} IS NULL"
+            f"SELECT count(*) FROM {done} d WHERE d.{ANSWER} IS NOT NULL AND {value} IS NULL"
         ).fetchall()
-        first = AskCall(f"{ask.table}_parts", leaf, (TEXT,), None, VALUE, ERROR)
+        first = AskCall(f"{ask.table}_parts", leaf, (LINES,), None, ANSWER, FAULT)
         self.asker.stage(first).unmatched += int(unmatched)
         con.execute(
             f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, {value} AS {ask.value}, "
-            f"d.{ERROR} AS {ask.error} FROM {ask.table} b "
+            f"d.{FAULT} AS {ask.error} FROM {ask.table} b "
             f"LEFT JOIN {done} d ON d.teola_group = b.{ROW} ORDER BY b.{ROW}"
         )
         con.execute(f"DROP TABLE {ask.table}")

@@ -27,7 +27,7 @@ from teola.tables.plan_steps import ROW, MakeTable
 from teola.tables.prompt_text import canonical, lines_of
 from teola.tables.scope import level
 
-TEXT, EMPTY = "teola_text", "teola_empty"
+LINES, ROW_EMPTY = "teola_text", "teola_empty"
 """Columns of a table of texts: the lines of a row, and whether all of its fields are NULL."""
 
 
@@ -71,9 +71,9 @@ class GroupLists:
         if isinstance(whole, exp.Filter):
             condition = asked.rewritten(whole.expression.this)
             guard = exp.Is(this=exp.Paren(this=condition.copy()), expression=exp.true())
-        fields = [asked.rewritten(one, guard) for one in fields_of(node)]
-        for one in fields:
-            asked.check_constant(one, "a call's field", node)
+        fields = [asked.rewritten(field, guard) for field in fields_of(node)]
+        for text in fields:
+            asked.check_constant(text, "a call's field", node)
         keys = []
         for order in order_of(node):
             for key in order.expressions:
@@ -102,18 +102,21 @@ class GroupLists:
         return asked.calls.node(grouped, [rows], error=node.this == GROUP_ERROR)
 
     def _texts(self, called: Sequence[str], fields: Sequence[exp.Expr]) -> str:
-        """A table with the lines of each row. called: names of the fields."""
-        sql = [written(one) for one in fields]
+        """Make a table with the lines of each row. Returns its name. called: names of the
+        fields."""
+        sql = [written(field) for field in fields]
         names = [f"f{at}" for at in range(len(sql))]
-        columns = ", ".join(f"{one} AS {name}" for one, name in zip(sql, names, strict=True))
+        columns = ", ".join(
+            f"{expression} AS {name}" for expression, name in zip(sql, names, strict=True)
+        )
         types = self.cutter.catalogue.describe(f"SELECT {columns} FROM {self.table}")
-        texts = [canonical(one, type.type) for one, type in zip(names, types, strict=True)]
-        empty = " AND ".join(f"{one} IS NULL" for one in names)
+        texts = [canonical(name, type.type) for name, type in zip(names, types, strict=True)]
+        empty = " AND ".join(f"{name} IS NULL" for name in names)
         table = self.cutter.new_table()
         self.cutter.step(
             MakeTable(
                 table,
-                f"SELECT {ROW}, {lines_of(called, texts)} AS {TEXT}, {empty} AS {EMPTY} "
+                f"SELECT {ROW}, {lines_of(called, texts)} AS {LINES}, {empty} AS {ROW_EMPTY} "
                 f"FROM (SELECT {ROW}, {columns} FROM {self.table})",
             )
         )

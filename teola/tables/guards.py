@@ -52,28 +52,31 @@ class AnswerColumns:
         self._known: dict[tuple[LlmCall, tuple[str, ...], str | None], AskCall] = {}
         self._retrieved: dict[tuple[RetrievalCall, str, str | None], Retrieve] = {}
         self.asks: list[AskCall | Retrieve] = []
-        """What was planned since `taken`."""
+        """Asks that were planned since `taken` was last called."""
 
     def taken(self) -> tuple[AskCall | Retrieve, ...]:
-        """The asks that what was rewritten since the last time needs, in order."""
-        found, self.asks = tuple(dict.fromkeys(self.asks)), []
-        return found
+        """Take the asks that were planned since the last call, in order."""
+        taken, self.asks = tuple(dict.fromkeys(self.asks)), []
+        return taken
 
     def known_put_in(self, node: exp.Expr) -> exp.Expr:
-        """A copy in which calls that were asked for all rows already are their columns."""
+        """A copy in which calls that are asked for all rows already are replaced by their
+        columns."""
         holder = exp.Paren(this=node.copy())
-        for one in reversed(list(calls_in(holder))):
-            if is_retrieval(one):
-                known = self._retrieved.get((retrieval_at(one), written(fields_of(one)[0]), None))
-                if known is not None:
-                    one.replace(column(known.value))
+        for call in reversed(list(calls_in(holder))):
+            if is_retrieval(call):
+                retrieval = self._retrieved.get(
+                    (retrieval_at(call), written(fields_of(call)[0]), None)
+                )
+                if retrieval is not None:
+                    call.replace(column(retrieval.value))
                 continue
-            texts = tuple(written(field) for field in fields_of(one))
-            ask = self._known.get((self.calls.of(one), texts, None))
+            texts = tuple(written(field) for field in fields_of(call))
+            ask = self._known.get((self.calls.of(call), texts, None))
             if ask is not None:
-                one.replace(column(ask.error if one.this == ERROR else ask.value))
-        found: exp.Expr = holder.this
-        return found
+                call.replace(column(ask.error if call.this == ERROR else ask.value))
+        rewritten: exp.Expr = holder.this
+        return rewritten
 
     def rewritten(self, node: exp.Expr, guard: exp.Expr | None = None) -> exp.Expr:
         """A copy of an expression over columns of the table, with a column for each call."""
@@ -116,9 +119,9 @@ class AnswerColumns:
         return copy
 
     def _call(self, node: exp.Expr, guard: exp.Expr | None) -> exp.Expr:
-        fields = [self.rewritten(one, guard) for one in fields_of(node)]
-        for one in fields:
-            self.check_constant(one, "a call's field", node)
+        fields = [self.rewritten(field, guard) for field in fields_of(node)]
+        for rewritten in fields:
+            self.check_constant(rewritten, "a call's field", node)
         if guard is not None and self._guards:
             self.check_constant(guard, "the condition around a call", node)
         else:
@@ -126,7 +129,7 @@ class AnswerColumns:
         condition = written(guard) if guard is not None else None
         if is_retrieval(node):
             return self._retrieval(retrieval_at(node), written(fields[0]), condition)
-        texts = tuple(written(one) for one in fields)
+        texts = tuple(written(field) for field in fields)
         free = {r.value for r in self._retrieved.values() if not r.call.keep_rank}
         contexts = tuple(at for at, text in enumerate(texts) if text in free)
         call = self.calls.of(node)
@@ -146,20 +149,23 @@ class AnswerColumns:
         return column(ask.error if node.this == ERROR else ask.value)
 
     def _retrieval(self, call: RetrievalCall, text: str, condition: str | None) -> exp.Expr:
-        known = self._retrieved
-        found = known.get((call, text, None)) or known.get((call, text, condition))
-        if found is None:
-            found = Retrieve(self.table, call, text, condition, f"teola_v{self._new()}")
-            known[call, text, condition] = found
-        self.asks.append(found)
-        return column(found.value)
+        retrievals = self._retrieved
+        retrieval = retrievals.get((call, text, None)) or retrievals.get((call, text, condition))
+        if retrieval is None:
+            retrieval = Retrieve(self.table, call, text, condition, f"teola_v{self._new()}")
+            retrievals[call, text, condition] = retrieval
+        self.asks.append(retrieval)
+        return column(retrieval.value)
 
-    def check_constant(self, node: exp.Expr, what: str, call: exp.Expr) -> None:
-        """Raise InputError where an expression is another value each time. what: it is."""
-        for one in node.walk():
-            if self.catalogue.is_volatile(one):
+    def check_constant(self, node: exp.Expr, subject: str, call: exp.Expr) -> None:
+        """Raise InputError where an expression is another value each time.
+
+        subject: the expression's name in the message.
+        """
+        for inner in node.walk():
+            if self.catalogue.is_volatile(inner):
                 raise refused(
-                    f"{what} has {written(one)}, which is another value each time",
+                    f"{subject} has {written(inner)}, which is another value each time",
                     call,
                     self.calls.sql,
                     "give the value itself",
@@ -175,10 +181,10 @@ class AnswerColumns:
             done[at] = self.rewritten(operands[at], guard)
             undecided = exp.NullSafeNEQ(this=_held(done[at]), expression=decides.copy())
             guard = both(guard, undecided)
-        found = done[0]
+        chain = done[0]
         for at in range(1, len(operands)):
-            found = kind(this=found, expression=done[at])
-        return found
+            chain = kind(this=chain, expression=done[at])
+        return chain
 
     def _case(self, node: exp.Case, guard: exp.Expr | None) -> exp.Expr:
         copy = node.copy()
@@ -208,26 +214,26 @@ class AnswerColumns:
 
     def _coalesce(self, node: exp.Anonymous, guard: exp.Expr | None) -> exp.Expr:
         copy, values = node.copy(), []
-        for one in node.expressions:
-            value = self.rewritten(one, guard)
+        for expression in node.expressions:
+            value = self.rewritten(expression, guard)
             values.append(value)
             guard = both(guard, exp.Is(this=_held(value), expression=exp.Null()))
         copy.set("expressions", values)
         return copy
 
 
-def both(one: exp.Expr | None, other: exp.Expr) -> exp.Expr:
+def both(left: exp.Expr | None, right: exp.Expr) -> exp.Expr:
     """Both conditions."""
-    if one is None:
-        return other
-    return exp.And(this=one.copy(), expression=other)
+    if left is None:
+        return right
+    return exp.And(this=left.copy(), expression=right)
 
 
 def _held(node: exp.Expr) -> exp.Expr:
     return exp.Paren(this=node.copy())
 
 
-def _is(node: exp.Expr, wanted: bool) -> exp.Expr:
+def _is(node: exp.Expr, truth: bool) -> exp.Expr:
     """`node IS TRUE`, or that it is not."""
-    found = exp.Is(this=_held(node), expression=exp.true())
-    return found if wanted else exp.Not(this=found)
+    test = exp.Is(this=_held(node), expression=exp.true())
+    return test if truth else exp.Not(this=test)

@@ -47,68 +47,72 @@ class AnswersStore(Protocol):
         """A ListedAnswer's fields for each answer of a call, the newest first."""
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
-        """Delete answers of a call, or those before a time in UTC. How many."""
+        """Delete answers of a call, or those before a time in UTC. Returns how many."""
 
     def close(self) -> None:
-        """Let go of the place."""
+        """Close the place."""
 
 
 @contextmanager
-def _opened(given: str | None) -> Iterator[AnswersStore | None]:
+def _opened(path: str | None) -> Iterator[AnswersStore | None]:
     """The answers of a place; None: there are none yet."""
-    place = answers_place(given)
+    place = answers_place(path)
     if place is None:
         raise InputError("give the path of an answers file, or postgresql://...")
     if not isinstance(place, AnswersDsn) and not place.exists():
-        if given is not None:
+        if path is not None:
             raise InputError(f"there is no answers file {place}")
         yield None
         return
-    kept: AnswersStore
+    answers: AnswersStore
     if isinstance(place, AnswersDsn):
         from teola.tables.kept_in_database import AnswersInDatabase
 
-        kept = AnswersInDatabase(place.dsn)
+        answers = AnswersInDatabase(place.dsn)
     else:
-        kept = AnswersInFile(place)
+        answers = AnswersInFile(place)
     try:
-        yield kept
+        yield answers
     finally:
-        kept.close()
+        answers.close()
 
 
 def kept_operators(place: str | None) -> list[dict[str, Any]]:
     """One entry for each call, with how many answers there are, and when they came."""
-    with _opened(place) as kept:
-        calls = [ListedCall(*one) for one in kept.calls()] if kept is not None else []
-    return [{**one._asdict(), "first": _date(one.first), "last": _date(one.last)} for one in calls]
+    with _opened(place) as answers:
+        calls = [ListedCall(*call) for call in answers.calls()] if answers is not None else []
+    return [
+        {**call._asdict(), "first": _date(call.first), "last": _date(call.last)} for call in calls
+    ]
 
 
 def _date(value: datetime) -> str:
     return f"{value.isoformat(timespec='seconds')}Z"
 
 
-def _operator(kept: AnswersStore, beginning: str) -> str:
-    known = [ListedCall(*one).operator for one in kept.calls()]
-    found = [one for one in known if one.startswith(beginning)]
-    if len(found) > 1:
-        raise InputError(f"{beginning!r} is the beginning of several: {', '.join(sorted(found))}")
-    if not found or not beginning:
-        raise UnknownName("operator", beginning, known)
-    return found[0]
+def _operator(answers: AnswersStore, beginning: str) -> str:
+    operators = [ListedCall(*call).operator for call in answers.calls()]
+    matches = [operator for operator in operators if operator.startswith(beginning)]
+    if len(matches) > 1:
+        raise InputError(f"{beginning!r} is the beginning of several: {', '.join(sorted(matches))}")
+    if not matches or not beginning:
+        raise UnknownName("operator", beginning, operators)
+    return matches[0]
 
 
 def kept_answers(place: str | None, operator: str, limit: int) -> list[dict[str, Any]]:
     """Answers of one call, the newest first. Raises InputError, UnknownName."""
-    with _opened(place) as kept:
-        if kept is None:
+    with _opened(place) as stored:
+        if stored is None:
             raise UnknownName("operator", operator, [])
-        rows = [ListedAnswer(*one) for one in kept.answers(_operator(kept, operator), limit)]
-    return [{**one._asdict(), "at": _date(one.at)} for one in rows]
+        rows = [
+            ListedAnswer(*answer) for answer in stored.answers(_operator(stored, operator), limit)
+        ]
+    return [{**row._asdict(), "at": _date(row.at)} for row in rows]
 
 
 def delete_answers(place: str | None, operator: str | None, before: str | None) -> int:
-    """Delete answers of one call, or those before a date; a file becomes smaller. How many.
+    """Delete answers of one call, or those before a date; a file becomes smaller. Returns how many.
     Raises InputError, UnknownName."""
     if (operator is None) == (before is None):
         raise InputError("say what to delete: an OPERATOR, or --before DATE")
@@ -120,7 +124,7 @@ def delete_answers(place: str | None, operator: str | None, before: str | None) 
             raise InputError(f"--before {before!r} is no date such as 2026-01-31") from None
         if until.tzinfo is not None:
             until = until.astimezone(UTC).replace(tzinfo=None)
-    with _opened(place) as kept:
-        if kept is None:
+    with _opened(place) as answers:
+        if answers is None:
             return 0
-        return kept.delete(_operator(kept, operator) if operator is not None else None, until)
+        return answers.delete(_operator(answers, operator) if operator is not None else None, until)

@@ -34,7 +34,7 @@ class AnswersInDatabase:
             "WHERE operator = %s AND asked_at IS NOT NULL ORDER BY asked_at DESC, key LIMIT %s",
             (operator, limit),
         )
-        return [(key, _text(value), _text(error), *rest) for key, value, error, *rest in rows]
+        return [(key, _text(value), _text(error), *times) for key, value, error, *times in rows]
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
         """See AnswersStore. Keys that dead runs have claimed go, too."""
@@ -49,7 +49,7 @@ class AnswersInDatabase:
         return int(rows[0][0]) if rows else 0
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection."""
         self._database.close()
 
 

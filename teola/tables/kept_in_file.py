@@ -26,7 +26,7 @@ class AnswersInFile:
     def calls(self) -> list[tuple[Any, ...]]:
         """See AnswersStore."""
         table = self._table
-        found: list[tuple[Any, ...]] = self._con.execute(
+        rows: list[tuple[Any, ...]] = self._con.execute(
             "SELECT a.operator, any_value(o.model), any_value(o.instruction), "
             "count(*) FILTER (WHERE a.error IS NULL), "
             "count(*) FILTER (WHERE a.error IS NOT NULL), "
@@ -36,16 +36,16 @@ class AnswersInFile:
             f"LEFT JOIN {table.operators} o USING (operator) "
             "GROUP BY a.operator ORDER BY max(a.asked_at) DESC"
         ).fetchall()
-        return found
+        return rows
 
     def answers(self, operator: str, limit: int) -> list[tuple[Any, ...]]:
         """See AnswersStore."""
-        found: list[tuple[Any, ...]] = self._con.execute(
+        rows: list[tuple[Any, ...]] = self._con.execute(
             "SELECT key, value, error, prompt_tokens, cached_tokens, completion_tokens, asked_at "
             f"FROM {self._table.answers} WHERE operator = {literal(operator)} "
             f"ORDER BY asked_at DESC, key LIMIT {limit}"
         ).fetchall()
-        return found
+        return rows
 
     def delete(self, operator: str | None, before: datetime | None) -> int:
         """See AnswersStore; the file becomes smaller."""
@@ -60,13 +60,14 @@ class AnswersInFile:
         return int(count)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._table.close()
         self._con.close()
 
 
 def _rewrite(table: AnswersFile, where: str) -> None:
-    """A file without the rows, in the place of the old one: DuckDB does not give space back."""
+    """Write a new file without the deleted rows in place of the old one: DuckDB does not give space
+    back."""
     path = table.path
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from teola.tables.folding import folds_of
 
 Choice = str | int | float | bool
 MAX_TOKENS: Final = 256
-"""Output tokens of a call that says nothing else."""
+"""Output tokens of a call without `max_tokens`."""
 BEYOND_CHOICE: Final = 8
 """Tokens that an answer by choices may have beside the longest choice."""
 OPTIONS: Final = (
@@ -114,27 +114,31 @@ class LlmCall:
         return sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()[:32]
 
 
-def call_of(
+def llm_call_of(
     instruction: str,
     options: Mapping[str, Any],
     names: Sequence[str] = (),
     *,
     grouped: bool = False,
 ) -> LlmCall:
-    """A call by its options. grouped: of LLM_AGG. Raises InputError."""
+    """The call with these options. grouped: whether it is an LLM_AGG. Raises InputError."""
     called, valid = ("LLM_AGG", GROUP_OPTIONS) if grouped else ("LLM", OPTIONS)
-    check_options(called, options, valid)
+    check_call_options(called, options, valid)
     if not instruction.strip():
         raise InputError(f"{called} needs an instruction that says something")
-    given = [name for name in ("choices", "pattern", "schema") if options.get(name) is not None]
-    if len(given) > 1:
-        raise InputError(f"LLM takes one of choices, pattern and schema, not {' and '.join(given)}")
+    restrictions = [
+        name for name in ("choices", "pattern", "schema") if options.get(name) is not None
+    ]
+    if len(restrictions) > 1:
+        raise InputError(
+            f"LLM takes one of choices, pattern and schema, not {' and '.join(restrictions)}"
+        )
     choices = _choices(options.get("choices"))
     pattern = _pattern(options.get("pattern"))
     schema = _schema(options.get("schema"))
     default = MAX_TOKENS
     if choices is not None:
-        default = max(len(str(one).encode()) for one in choices) + BEYOND_CHOICE
+        default = max(len(str(choice).encode()) for choice in choices) + BEYOND_CHOICE
     shared = _flag("shared", options.get("shared"))
     temperature = _temperature(options.get("temperature"))
     fold = folds_of(options.get("fold"))
@@ -160,8 +164,8 @@ def call_of(
     )
 
 
-def check_options(called: str, options: Iterable[str], valid: Sequence[str]) -> None:
-    """Raise InputError for an option that a function has not."""
+def check_call_options(called: str, options: Iterable[str], valid: Sequence[str]) -> None:
+    """Raise InputError for an option that the function does not have."""
     for name in options:
         if name not in valid:
             near = get_close_matches(name, valid, n=1)
@@ -178,52 +182,57 @@ def _group(options: Mapping[str, Any]) -> GroupCall:
     return GroupCall(tokens, _text("combine", options.get("combine")))
 
 
-def _choices(given: Any) -> tuple[Choice, ...] | None:
-    if given is None:
+def _choices(value: Any) -> tuple[Choice, ...] | None:
+    if value is None:
         return None
     wrong = "choices must be a list of texts, numbers or booleans, such as ['Yes', 'No']"
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise InputError(f"{wrong}, not {given!r}")
-    found = tuple(given)
-    if not all(isinstance(one, (str, int, float, bool)) for one in found):
-        raise InputError(f"{wrong}, not {list(found)!r}")
-    if any(isinstance(one, str) and not one.strip() for one in found):
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise InputError(f"{wrong}, not {value!r}")
+    choices = tuple(value)
+    if not all(isinstance(choice, (str, int, float, bool)) for choice in choices):
+        raise InputError(f"{wrong}, not {list(choices)!r}")
+    if any(isinstance(choice, str) and not choice.strip() for choice in choices):
         raise InputError(f"{wrong}: one of them is empty")
     kinds = {
-        str if isinstance(one, str) else bool if isinstance(one, bool) else float for one in found
+        str if isinstance(choice, str) else bool if isinstance(choice, bool) else float
+        for choice in choices
     }
     if len(kinds) > 1:
-        raise InputError(f"{wrong}: all of one kind, not {list(found)!r}")
-    if len({str(one).casefold() for one in found}) < len(found):
-        raise InputError(f"choices must differ by more than upper and lower case: {list(found)!r}")
-    return found
+        raise InputError(f"{wrong}: all of one kind, not {list(choices)!r}")
+    if len({str(choice).casefold() for choice in choices}) < len(choices):
+        raise InputError(
+            f"choices must differ by more than upper and lower case: {list(choices)!r}"
+        )
+    return choices
 
 
-def _pattern(given: Any) -> str | None:
+def _pattern(value: Any) -> str | None:
     import re
 
-    found = _text("pattern", given)
-    if found is not None:
+    pattern = _text("pattern", value)
+    if pattern is not None:
         try:
-            compiled = re.compile(found, re.IGNORECASE)
+            compiled = re.compile(pattern, re.IGNORECASE)
         except re.error as error:
-            raise InputError(f"pattern {found!r} is no regular expression: {error}") from None
+            raise InputError(f"pattern {pattern!r} is no regular expression: {error}") from None
         if compiled.match("") is not None and compiled.fullmatch("") is not None:
-            raise InputError(f"pattern {found!r} matches nothing at all: it would always be found")
-    return found
+            raise InputError(
+                f"pattern {pattern!r} matches nothing at all: it would always be found"
+            )
+    return pattern
 
 
-def _schema(given: Any) -> str | None:
-    if given is None:
+def _schema(value: Any) -> str | None:
+    if value is None:
         return None
-    schema = given
-    if isinstance(given, str):
+    schema = value
+    if isinstance(value, str):
         try:
-            schema = json.loads(given)
+            schema = json.loads(value)
         except ValueError as error:
             raise InputError(f"schema is no JSON: {error}") from None
     if not isinstance(schema, Mapping):
-        raise InputError(f"schema must be a JSON schema (an object), not {given!r}")
+        raise InputError(f"schema must be a JSON schema (an object), not {value!r}")
     from teola.validators import Draft202012Validator, SchemaError
 
     try:
@@ -233,20 +242,20 @@ def _schema(given: Any) -> str | None:
     return json.dumps(schema, ensure_ascii=False)
 
 
-def _type(given: Any, choices: tuple[Choice, ...] | None, schema: str | None) -> str:
-    if given is not None:
+def _type(value: Any, choices: tuple[Choice, ...] | None, schema: str | None) -> str:
+    if value is not None:
         if schema is not None:
             raise InputError("LLM takes type or schema, not both: a schema gives the type")
-        found = _text("type", given)
-        assert found is not None
-        return found.strip().upper()
+        type_name = _text("type", value)
+        assert type_name is not None
+        return type_name.strip().upper()
     if schema is not None:
         return column_type(json.loads(schema))
     if choices is None or isinstance(choices[0], str):
         return TEXT
     if isinstance(choices[0], bool):
         return "BOOLEAN"
-    return "BIGINT" if all(isinstance(one, int) for one in choices) else "DOUBLE"
+    return "BIGINT" if all(isinstance(choice, int) for choice in choices) else "DOUBLE"
 
 
 def column_type(schema: Any) -> str:
@@ -259,43 +268,43 @@ def column_type(schema: Any) -> str:
         return f"{column_type(schema['items'])}[]"
     if kind == "object" and schema.get("properties"):
         parts = (
-            '"{}" {}'.format(name.replace('"', '""'), column_type(one))
-            for name, one in schema["properties"].items()
+            '"{}" {}'.format(name.replace('"', '""'), column_type(part))
+            for name, part in schema["properties"].items()
         )
         return f"STRUCT({', '.join(parts)})"
     listed = schema.get("enum") if isinstance(schema, Mapping) else None
-    if listed and all(isinstance(one, str) for one in listed):
+    if listed and all(isinstance(value, str) for value in listed):
         return TEXT
     return "JSON"
 
 
-def _text(name: str, given: Any) -> str | None:
-    if given is None:
+def _text(name: str, value: Any) -> str | None:
+    if value is None:
         return None
-    if not isinstance(given, str) or not given.strip():
-        raise InputError(f"{name} must be a text, not {given!r}")
-    return given
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{name} must be a text, not {value!r}")
+    return value
 
 
-def _count(name: str, given: Any, default: int) -> int:
-    if given is None:
+def _count(name: str, value: Any, default: int) -> int:
+    if value is None:
         return default
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise InputError(f"{name} must be a whole number from 1, not {given!r}")
-    return given
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{name} must be a whole number from 1, not {value!r}")
+    return value
 
 
-def _temperature(given: Any) -> float:
-    if given is None:
+def _temperature(value: Any) -> float:
+    if value is None:
         return 0.0
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 2:
-        raise InputError(f"temperature must be a number from 0 to 2, not {given!r}")
-    return float(given)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 2:
+        raise InputError(f"temperature must be a number from 0 to 2, not {value!r}")
+    return float(value)
 
 
-def _flag(name: str, given: Any) -> bool:
-    if given is None:
+def _flag(name: str, value: Any) -> bool:
+    if value is None:
         return False
-    if not isinstance(given, bool):
-        raise InputError(f"{name} must be true or false, not {given!r}")
-    return given
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false, not {value!r}")
+    return value

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from teola.errors import InputError
-from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, LlmCall, call_of
+from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, LlmCall, llm_call_of
 from teola.tables.places import place, refused
 from teola.tables.retrieval_call import USAGE, RetrievalCall, retrieval_of
 
@@ -43,7 +43,7 @@ class Calls:
     known: list[LlmCall] = field(default_factory=list)
 
     def add(self, call: LlmCall) -> int:
-        """Its number."""
+        """Add a call if it is new. Returns its number."""
         if call not in self.known:
             self.known.append(call)
         return self.known.index(call)
@@ -70,9 +70,9 @@ def is_retrieval(node: Any) -> bool:
 
 def retrieval_node(call: RetrievalCall, text: exp.Expr) -> exp.Expr:
     """A marked RETRIEVE."""
-    said = [exp.Literal.string(call.collection), exp.Literal.number(call.k)]
+    arguments = [exp.Literal.string(call.collection), exp.Literal.number(call.k)]
     keeps = exp.Boolean(this=call.keep_rank)
-    return exp.Anonymous(this=RETRIEVED, expressions=[*said, keeps, text])
+    return exp.Anonymous(this=RETRIEVED, expressions=[*arguments, keeps, text])
 
 
 def retrieval_at(node: exp.Expr) -> RetrievalCall:
@@ -86,9 +86,9 @@ def is_group_call(node: Any) -> bool:
     return isinstance(node, exp.Anonymous) and node.this in GROUPED
 
 
-def calls_in(node: exp.Expr) -> Iterator[exp.Expr]:
+def calls_in(root: exp.Expr) -> Iterator[exp.Expr]:
     """All marked calls in a tree, also in its subqueries."""
-    return (one for one in node.walk() if is_call(one))
+    return (node for node in root.walk() if is_call(node))
 
 
 def has_call(node: exp.Expr | None) -> bool:
@@ -100,12 +100,14 @@ def fields_of(node: exp.Expr) -> list[Any]:
     """The fields of a marked call; of a RETRIEVE its text."""
     if is_retrieval(node):
         return [node.expressions[3]]
-    return [one for one in node.expressions[1:] if not isinstance(one, exp.Order)]
+    return [
+        expression for expression in node.expressions[1:] if not isinstance(expression, exp.Order)
+    ]
 
 
 def order_of(node: exp.Expr) -> list[Any]:
     """The ORDER BY of a marked LLM_AGG, in a list; empty without one."""
-    return [one for one in node.expressions[1:] if isinstance(one, exp.Order)]
+    return [expression for expression in node.expressions[1:] if isinstance(expression, exp.Order)]
 
 
 def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
@@ -116,11 +118,11 @@ def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
         if name not in WRITTEN:
             continue
         if name == "RETRIEVE":
-            found = _retrieval(node, calls.sql)
-            found.meta.update(node.meta)
+            retrieval = _retrieval(node, calls.sql)
+            retrieval.meta.update(node.meta)
             if node is tree:
-                return found
-            node.replace(found)
+                return retrieval
+            node.replace(retrieval)
             continue
         order = _grouped(node, calls.sql) if WRITTEN[name] in GROUPED else []
         call, fields = _read(node, calls.sql)
@@ -134,15 +136,19 @@ def mark(tree: exp.Expr, calls: Calls) -> exp.Expr:
 
 
 def _retrieval(node: exp.Anonymous, sql: str) -> exp.Expr:
-    plain = [one for one in node.expressions if not isinstance(one, (exp.PropertyEQ, exp.Kwarg))]
-    named = [one for one in node.expressions if one not in plain]
+    plain = [
+        expression
+        for expression in node.expressions
+        if not isinstance(expression, (exp.PropertyEQ, exp.Kwarg))
+    ]
+    named = [expression for expression in node.expressions if expression not in plain]
     if len(plain) != 3 or node.expressions[: len(plain)] != plain:
         raise refused("RETRIEVE needs a text, a collection and a number", node, sql, USAGE)
     text, collection, k = plain
     options: dict[str, Any] = {}
-    for one in named:
-        name = one.this.name.lower()
-        options[name] = _constant(one.expression, name, sql)
+    for option in named:
+        name = option.this.name.lower()
+        options[name] = _constant(option.expression, name, sql)
     try:
         call = retrieval_of(
             _constant(collection, "collection", sql), _constant(k, "k", sql), options
@@ -175,25 +181,29 @@ def _grouped(node: exp.Anonymous, sql: str) -> list[exp.Order]:
     last = node.expressions[-1] if node.expressions else None
     bare = last.this if isinstance(last, exp.Order) else last
     if isinstance(bare, exp.Distinct) or any(
-        isinstance(one, exp.Distinct) for one in node.expressions
+        isinstance(expression, exp.Distinct) for expression in node.expressions
     ):
         raise refused(
             f"{node.this} takes no DISTINCT", node, sql, "write SELECT DISTINCT in a subquery"
         )
     if not isinstance(last, exp.Order):
         return []
-    if any(isinstance(one.this, exp.Var) for one in last.expressions):
+    if any(isinstance(expression.this, exp.Var) for expression in last.expressions):
         raise refused(f"{node.this} takes no ORDER BY ALL", node, sql, "name the keys of its order")
     node.set("expressions", [*node.expressions[:-1], bare])
     return [exp.Order(expressions=list(last.expressions))]
 
 
 def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
-    given = list(node.expressions)
+    arguments = list(node.expressions)
     grouped = str(node.this).upper() in ("LLM_AGG", "LLM_AGG_ERROR")
     valid = GROUP_OPTIONS if grouped else OPTIONS
-    if not given or not (isinstance(given[0], exp.Literal) and given[0].is_string):
-        name = given and isinstance(given[0], exp.Column) and given[0].this.args.get("quoted")
+    if not arguments or not (isinstance(arguments[0], exp.Literal) and arguments[0].is_string):
+        name = (
+            arguments
+            and isinstance(arguments[0], exp.Column)
+            and arguments[0].this.args.get("quoted")
+        )
         raise refused(
             f"{node.this} needs its instruction first, as a text that stands there",
             node,
@@ -204,21 +214,21 @@ def _read(node: exp.Anonymous, sql: str) -> tuple[LlmCall, list[exp.Expr]]:
         )
     options: dict[str, Any] = {}
     fields: list[exp.Expr] = []
-    for one in given[1:]:
-        if isinstance(one, (exp.PropertyEQ, exp.Kwarg)):
-            name = one.this.name.lower()
+    for argument in arguments[1:]:
+        if isinstance(argument, (exp.PropertyEQ, exp.Kwarg)):
+            name = argument.this.name.lower()
             if name in options:
-                raise refused(f"option {name} is given twice", one, sql, "give it once")
+                raise refused(f"option {name} is given twice", argument, sql, "give it once")
             if name not in valid:
                 options[name] = None
                 break
-            options[name] = _constant(one.expression, name, sql)
+            options[name] = _constant(argument.expression, name, sql)
         elif options:
-            raise refused("a field stands after an option", one, sql, "give the fields first")
+            raise refused("a field stands after an option", argument, sql, "give the fields first")
         else:
-            fields.append(one)
+            fields.append(argument)
     try:
-        call = call_of(str(given[0].this), options, grouped=grouped)
+        call = llm_call_of(str(arguments[0].this), options, grouped=grouped)
     except InputError as error:
         raise InputError(f"{error}{place(node, sql)}") from None
     if grouped and not fields:
@@ -245,7 +255,7 @@ def _constant(node: exp.Expr, name: str, sql: str) -> Any:
     if isinstance(node, exp.Paren):
         return _constant(node.this, name, sql)
     if isinstance(node, exp.Array):
-        return [_constant(one, name, sql) for one in node.expressions]
+        return [_constant(expression, name, sql) for expression in node.expressions]
     raise refused(f"option {name} is no constant", node, sql, "write a value, not an expression")
 
 

@@ -101,10 +101,12 @@ def named_identity(config: Any) -> ModelIdentity:
     """The identity of the model that a configuration is for."""
     if not isinstance(config, EngineConfig):
         config = EngineConfig(config)
-    members = [{**config.options, **one} for one in config.pool] or [dict(config.options)]
-    found = {_member(config.factory, one) for one in members}
-    names = ", ".join(sorted(one.name for one in found))
-    return ModelIdentity(names, next((one.doubt for one in found if one.doubt), ""))
+    members = [{**config.options, **identity} for identity in config.pool] or [dict(config.options)]
+    identities = {_member(config.factory, member) for member in members}
+    names = ", ".join(sorted(identity.name for identity in identities))
+    return ModelIdentity(
+        names, next((identity.doubt for identity in identities if identity.doubt), "")
+    )
 
 
 def _member(factory: Any, options: Mapping[str, Any]) -> ModelIdentity:
@@ -113,16 +115,16 @@ def _member(factory: Any, options: Mapping[str, Any]) -> ModelIdentity:
         return ModelIdentity(f"{Path(folder).name}:{_digest(Path(folder))}")
     if url := options.get("url"):
         shown = presentable(str(url))
-        who = f"{folder or 'the model'} at {shown}"
+        server = f"{folder or 'the model'} at {shown}"
         return ModelIdentity(
             f"{folder or 'model'} at {shown}",
-            f"answers of {who} are kept by its name and URL: if another model is served there "
+            f"answers of {server} are kept by its name and URL: if another model is served there "
             "later, delete them first (teola answers delete)",
         )
     kind = factory if isinstance(factory, str) else _called(factory)
     own = {name: value for name, value in options.items() if name not in BESIDES}
-    said = json.dumps([_state(factory), _plain(own)], sort_keys=True)
-    return ModelIdentity(f"{kind}:{hashlib.sha256(said.encode()).hexdigest()[:16]}")
+    settings = json.dumps([_state(factory), _plain(own)], sort_keys=True)
+    return ModelIdentity(f"{kind}:{hashlib.sha256(settings.encode()).hexdigest()[:16]}")
 
 
 def _called(factory: Any) -> str:
@@ -154,11 +156,11 @@ def _plain(value: Any, depth: int = 3) -> Any:
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(one, depth - 1) for key, one in islice(value.items(), MOST)}
+        return {str(key): _plain(part, depth - 1) for key, part in islice(value.items(), MOST)}
     if isinstance(value, (list, tuple)):
-        return [_plain(one, depth - 1) for one in value[:MOST]]
+        return [_plain(part, depth - 1) for part in value[:MOST]]
     if isinstance(value, (set, frozenset)):
-        return sorted(json.dumps(_plain(one, depth - 1), sort_keys=True) for one in value)[:MOST]
+        return sorted(json.dumps(_plain(part, depth - 1), sort_keys=True) for part in value)[:MOST]
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
         inner = [*cells, *(value.__defaults__ or ())]

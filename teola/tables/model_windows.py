@@ -27,12 +27,12 @@ class ModelWindows:
             if not look:
                 return None
             self._known = {}
-            for name in dict.fromkeys(one.model or "llm" for one in self._calls):
+            for name in dict.fromkeys(call.model or "llm" for call in self._calls):
                 self._known[name] = self._found(name)
-            for one in self._calls:
-                window = self._known[one.model or "llm"]
+            for asked_call in self._calls:
+                window = self._known[asked_call.model or "llm"]
                 if window is not None:
-                    window.check(one)
+                    window.check(asked_call)
         return self._known[call.model or "llm"]
 
     def _found(self, name: str) -> ModelWindow | None:

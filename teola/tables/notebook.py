@@ -12,10 +12,10 @@ from teola.tables.report import summary_of
 def table_html(
     names: Sequence[str], rows: Sequence[Sequence[Any]], report: Mapping[str, Any]
 ) -> str:
-    """A table of the first rows, and a line on what they took. Values are escaped."""
+    """HTML of the first rows, and a line about calls, tokens and seconds. Values are escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(
-        f"<tr>{''.join(f'<td>{escape(_shown(one))}</td>' for one in row)}</tr>" for row in rows
+        f"<tr>{''.join(f'<td>{escape(_shown(cell))}</td>' for cell in row)}</tr>" for row in rows
     )
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f"{table}<p>{escape(summary_of(report))}</p>"

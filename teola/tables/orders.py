@@ -41,7 +41,8 @@ LEAST_ROWS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """Of one field over the rows to ask: mean length in characters, and distinct values."""
+    """Statistics of one field over the rows to ask: mean length in characters, and distinct
+    values."""
 
     mean_length: float
     distinct: int
@@ -102,8 +103,8 @@ class Orders:
         self._characters = lines + self.rows * instruction
 
     def best(self, *, groups: bool = True) -> ColumnOrder:
-        """The best of the candidates. groups: whether rows may have orders of their own. Call it
-        once."""
+        """The best order among the candidates. groups: whether rows may have orders of their own.
+        Call it once."""
         try:
             return self._best(groups)
         finally:
@@ -189,7 +190,8 @@ def rows_sql(
 
 
 def rank(selectivity: float, cost: float) -> float:
-    """What a condition is worth for what it costs: the smaller, the sooner."""
+    """The rank of a condition: minus the share of rows that it removes for each second. The
+    smallest is computed first."""
     return (selectivity - 1) / cost
 
 

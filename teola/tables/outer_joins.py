@@ -43,7 +43,7 @@ def _settle(cutter: PlanBuilder, select: exp.Select, joins: list[exp.Join], at: 
             "ask it in a subquery before the join",
         )
     if not side:
-        later = {(one.side or "").upper() for one in joins[at + 1 :]}
+        later = {(join.side or "").upper() for join in joins[at + 1 :]}
         if later & {"RIGHT", "FULL"}:
             raise refused(
                 "a call stands in an ON before a RIGHT or FULL join",
@@ -66,14 +66,19 @@ def _pairs(
     cutter: PlanBuilder, select: exp.Select, joins: list[exp.Join], at: int, *, right: bool
 ) -> None:
     join, sql = joins[at], cutter.calls.sql
-    if any(is_star(one) for root in select.expressions for one in level(root) if not _counted(one)):
+    if any(
+        is_star(inner)
+        for root in select.expressions
+        for inner in level(root)
+        if not _counted(inner)
+    ):
         raise refused(
             "a * beside a call in the ON of an outer join",
             next(calls_in(join)),
             sql,
             "name the columns",
         )
-    sides = {(one.side or "").upper() for one in joins[:at]}
+    sides = {(join.side or "").upper() for join in joins[:at]}
     if right and sides & {"RIGHT", "FULL"}:
         raise refused(
             "a call stands in the ON of a RIGHT join after another one",
@@ -84,42 +89,42 @@ def _pairs(
     before = exp.Select(
         expressions=[exp.Star()],
         from_=select.args["from_"].copy(),
-        joins=[one.copy() for one in joins[:at]],
+        joins=[join.copy() for join in joins[:at]],
     )
     after = exp.Select(expressions=[exp.Star()], from_=exp.From(this=join.this.copy()))
-    kept, other = (after, before) if right else (before, after)
+    outer, other = (after, before) if right else (before, after)
     names = {
         side: _names(cutter, select, part, f"teola_{side}")
-        for side, part in (("k", kept), ("o", other))
+        for side, part in (("k", outer), ("o", other))
     }
     numbered = cutter.new_table()
     columns = ", ".join(f"{text} AS {name}" for text, name in names["k"].values()) or "0 AS teola_k"
     cutter.step(
         MakeTable(
             numbered,
-            f"SELECT row_number() OVER () AS {NUMBER}, {columns} {from_text(kept)}",
+            f"SELECT row_number() OVER () AS {NUMBER}, {columns} {from_text(outer)}",
         )
     )
-    condition = _renamed(cutter, join.args["on"], kept, names["k"], numbered)
+    condition = _renamed(cutter, join.args["on"], outer, names["k"], numbered)
     listed = [f"{text} AS {name}" for text, name in names["o"].values()]
     pairs: exp.Expr = exp.maybe_parse(
-        f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + one for one in listed)} FROM x",
+        f"SELECT {numbered}.{NUMBER} AS {NUMBER}{''.join(', ' + value for value in listed)} FROM x",
         dialect="duckdb",
     )
     assert isinstance(pairs, exp.Select)
     pairs.set("from_", exp.From(this=exp.to_table(numbered)))
     if right:
         source: exp.Expr = other.args["from_"].this.copy()
-        more = [one.copy() for one in other.args.get("joins") or ()]
+        more = [join.copy() for join in other.args.get("joins") or ()]
         pairs.set("joins", [exp.Join(this=source, kind="CROSS"), *more])
     else:
         pairs.set("joins", [exp.Join(this=join.this.copy(), kind="CROSS")])
     pairs.set("where", exp.Where(this=condition))
     table = cutter.new_table()
     assert isinstance(pairs, exp.Select)
-    found = cutter.optional_block(pairs)
-    cutter.step(MakeTable(table, written(found)))
-    for part, side, to in ((kept, "k", numbered), (other, "o", table)):
+    query = cutter.optional_block(pairs)
+    cutter.step(MakeTable(table, written(query)))
+    for part, side, to in ((outer, "k", numbered), (other, "o", table)):
         _rename_all(cutter, select, part, names[side], to)
     select.set("from_", exp.From(this=exp.to_table(numbered)))
     on = f"{numbered}.{NUMBER} = {table}.{NUMBER}"
@@ -145,11 +150,11 @@ def _names(
 ) -> RenamedColumns:
     """The columns of a part of FROM that the block reads."""
     own = OwnColumns(cutter.catalogue, FromScope(cutter.catalogue, part))
-    found: RenamedColumns = {}
-    for _, one in own.of(select):
-        if one.key not in found:
-            found[one.key] = (written(one.head), f"{prefix}{len(found)}")
-    return found
+    names: RenamedColumns = {}
+    for _, column_of in own.of(select):
+        if column_of.key not in names:
+            names[column_of.key] = (written(column_of.head), f"{prefix}{len(names)}")
+    return names
 
 
 def _renamed(
@@ -157,17 +162,17 @@ def _renamed(
 ) -> exp.Expr:
     holder = exp.Paren(this=node.copy())
     _rename_all(cutter, holder, part, names, table)
-    found: exp.Expr = holder.this
-    return found
+    renamed: exp.Expr = holder.this
+    return renamed
 
 
 def _rename_all(
     cutter: PlanBuilder, root: exp.Expr, part: exp.Select, names: RenamedColumns, table: str
 ) -> None:
     own = OwnColumns(cutter.catalogue, FromScope(cutter.catalogue, part))
-    for node, found in list(own.of(root)):
-        name = names[found.key][1]
+    for node, column in list(own.of(root)):
+        name = names[column.key][1]
         value: exp.Expr = exp.column(name, table=table)
-        for one in found.fields:
-            value = exp.Dot(this=value, expression=one.copy())
+        for field in column.fields:
+            value = exp.Dot(this=value, expression=field.copy())
         node.replace(value)

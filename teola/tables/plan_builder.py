@@ -27,7 +27,8 @@ PASSES = ("predicates", "guards", "early_stop", "dedup", "warm", "columns", "con
 
 
 class PlanBuilder:
-    """What blocks add to. passes: names of the rewrites that may be made."""
+    """The plan that the blocks of a query add their steps to. passes: names of the rewrites that
+    may be made."""
 
     def __init__(self, catalogue: Catalogue, calls: Calls, passes: frozenset[str]) -> None:
         self.catalogue, self.calls, self.passes = catalogue, calls, passes
@@ -35,10 +36,10 @@ class PlanBuilder:
         self.rewrites: list[PlanRewrite] = []
         self._count = 0
         self.blocks: list[bool] = []
-        """Of each block that was cut, whether its rows are those of its base."""
+        """For each block that was cut: whether its rows are those of its base."""
 
     def number(self) -> int:
-        """A number that nothing else of the plan has."""
+        """A number that is used only once in the plan."""
         self._count += 1
         return self._count
 
@@ -72,7 +73,7 @@ class PlanBuilder:
             raise InputError(f"this query cannot be planned: {error}") from None
 
     def _declare_answer(self, ask: AskCall | Retrieve) -> None:
-        columns = {one.name for one in self.catalogue.describe(f"SELECT * FROM {ask.table}")}
+        columns = {column.name for column in self.catalogue.describe(f"SELECT * FROM {ask.table}")}
         if ask.value in columns:
             return
         if isinstance(ask, Retrieve):
@@ -81,7 +82,7 @@ class PlanBuilder:
                 f"SELECT *, CAST(NULL AS {CONTEXTS}) AS {ask.value} FROM {ask.table}",
             )
         else:
-            fields = "".join(f", {one}" for one in ask.fields)
+            fields = "".join(f", {field}" for field in ask.fields)
             where = f" WHERE {ask.guard}" if ask.guard else ""
             self.catalogue.describe(f"SELECT 1{fields} FROM {ask.table}{where}")
             self._declare(
@@ -91,7 +92,7 @@ class PlanBuilder:
             )
 
     def drop(self, table: str) -> None:
-        """A table that nothing reads any more."""
+        """Drop a table that nothing reads any more."""
         self.steps.append(Drop(table))
 
     def rewrote(self, rule: str, what: str, reason: str) -> None:

@@ -60,13 +60,13 @@ class RunOptions:
     ray: str | None = None
     """Address of the Ray cluster; None: this machine."""
     workers: int = 2
-    """Of the cluster."""
+    """Workers of the Ray cluster."""
     out: str | Path | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     passes: frozenset[str] = frozenset(PASSES)
     tenant: str = ""
     answers_of: str | None = None
-    """Whose answers they are; None: the tenant's."""
+    """The owner of the answers; None: the tenant."""
     priority: RowPriority = "rows"
     progress: AskProgress | None = None
     batch_aware: int | None = None
@@ -75,7 +75,7 @@ class RunOptions:
     search: SearchTexts | None = None
     """In place of a runtime's."""
     spool: RowSink | None = None
-    """Where rows come while others are asked."""
+    """Gets rows of the result while others are asked."""
     since: datetime | None = None
     """When an earlier run of the query began (UTC), which was interrupted: what its calls took from
     then on counts against the limits."""
@@ -103,7 +103,7 @@ def run_plan(
         _asking(workspace, plan, options, spent, notes) as asker,
         _parts(out) as parts,
     ):
-        sinks: list[RowSink] = [one for one in (parts, options.spool) if one is not None]
+        sinks: list[RowSink] = [sink for sink in (parts, options.spool) if sink is not None]
         stream = ResultStream(workspace.con, plan, sinks) if sinks else None
         if asker is not None:
             asker.stream = stream
@@ -149,7 +149,7 @@ def run_plan(
 
 @contextmanager
 def _parts(out: Path | None) -> Iterator[PartFolder | None]:
-    """Where the rows of a file stand until it is whole."""
+    """The folder that holds parts of an output file until it is complete."""
     parts = PartFolder(out) if out is not None else None
     try:
         yield parts
@@ -159,7 +159,7 @@ def _parts(out: Path | None) -> Iterator[PartFolder | None]:
 
 
 def _ended_by(error: BaseException) -> Stopped | None:
-    """How a query ends that this has interrupted; None: it does not say."""
+    """The state of a query that was interrupted by this error; None: it is no interruption."""
     if isinstance(error, Stopped):
         return error
     # DuckDB's own words where Ctrl-C finds it at work.
@@ -176,18 +176,19 @@ def _failed(error: Exception) -> Stopped:
 
 
 def no_rows(plan: TablePlan) -> str:
-    """A query that gives the columns of a plan, and no row."""
+    """A query with the columns of a plan, and without rows."""
     if not plan.columns:
         return "SELECT 1"
-    empty = ", ".join(f"CAST(NULL AS {one.type})" for one in plan.columns)
-    names = ", ".join(quoted(one.name) for one in plan.columns)
+    empty = ", ".join(f"CAST(NULL AS {column.type})" for column in plan.columns)
+    names = ", ".join(quoted(column.name) for column in plan.columns)
     return f"SELECT * FROM (SELECT {empty}) AS x({names}) LIMIT 0"
 
 
 def _run(
     workspace: Workspace, plan: TablePlan, asker: CallAsker | None
 ) -> tuple[Stopped | None, str | None]:
-    """Run the steps. What ended it before, and the query for its rows, if it has some."""
+    """Run the steps. Returns what stopped it early, if anything did, and the query for the result's
+    rows."""
     if asker is None:
         return None, plan.final
     executor = Executor(workspace.con, asker, plan.steps[-1] if plan.streams else None)
@@ -219,9 +220,10 @@ def _run(
 def _asking(
     workspace: Workspace, plan: TablePlan, options: RunOptions, spent: Spent, notes: list[str]
 ) -> Iterator[CallAsker | None]:
-    """What asks the plan's calls; None where it has none. notes: what its user has to know."""
+    """The asker of the plan's calls; None where it has none. notes: gets what its user has to
+    know."""
     calls = [call for ask in plan.asks() for call in prompted(ask.call)]
-    retrievals = [one.call for one in plan.retrievals()]
+    retrievals = [retrieval.call for retrieval in plan.retrievals()]
     if not calls and not retrievals:
         yield None
         return
@@ -259,11 +261,15 @@ def _asking(
         )
         try:
             if answers.kept:
-                for one in identities.values():
-                    if one.doubt and not answers.knows(one.name) and one.doubt not in notes:
-                        notes.append(one.doubt)
-                        log.warning(one.doubt)
-            query = digest_of(plan)
+                for identity in identities.values():
+                    if (
+                        identity.doubt
+                        and not answers.knows(identity.name)
+                        and identity.doubt not in notes
+                    ):
+                        notes.append(identity.doubt)
+                        log.warning(identity.doubt)
+            query = query_digest(plan)
             asker = CallAsker(
                 workspace.con,
                 answers,
@@ -292,15 +298,15 @@ def _asking(
             answers.close()
 
 
-def digest_of(plan: TablePlan) -> str:
-    """Of a query, so that its samples are found again when it was interrupted."""
+def query_digest(plan: TablePlan) -> str:
+    """Digest of a query, by which an interrupted run finds its samples again."""
     return sha256(repr(plan).encode()).hexdigest()[:16]
 
 
 def check_place(options: RunOptions) -> None:
-    """Raise InputError or UnknownName where rows cannot be asked so."""
-    if options.on not in (known := get_args(RowPlace)):
-        raise UnknownName("on", str(options.on), known)
+    """Check the options about where rows are asked. Raises InputError, UnknownName."""
+    if options.on not in (places := get_args(RowPlace)):
+        raise UnknownName("on", str(options.on), places)
     if options.on == "here":
         return
     if options.limits.most_tokens is not None or options.limits.most_cost is not None:

@@ -102,7 +102,7 @@ PlanStep = Base | MakeTable | AskCall | Retrieve | Filter | Drop
 
 @dataclass(frozen=True, slots=True)
 class PlanRewrite:
-    """What was changed of a query, and why. rule: its name, as `passes` knows it."""
+    """A change that a rule has made to a query, and why. rule: its name, as `passes` knows it."""
 
     rule: str
     what: str
@@ -134,17 +134,17 @@ class TablePlan:
 
     def asks(self) -> tuple[AskCall, ...]:
         """All calls that the plan has, in the order in which they were planned."""
-        return tuple(one for one in self._asked() if isinstance(one, AskCall))
+        return tuple(ask for ask in self._asked() if isinstance(ask, AskCall))
 
     def retrievals(self) -> tuple[Retrieve, ...]:
         """All searches that the plan has."""
-        return tuple(one for one in self._asked() if isinstance(one, Retrieve))
+        return tuple(ask for ask in self._asked() if isinstance(ask, Retrieve))
 
     def _asked(self) -> Iterable[AskCall | Retrieve]:
-        found: list[AskCall | Retrieve] = []
+        asks: list[AskCall | Retrieve] = []
         for step in self.steps:
             if isinstance(step, (AskCall, Retrieve)):
-                found.append(step)
+                asks.append(step)
             elif isinstance(step, Filter):
-                found += [ask for conjunct in step.conjuncts for ask in conjunct.asks]
-        return dict.fromkeys(found)
+                asks += [ask for conjunct in step.conjuncts for ask in conjunct.asks]
+        return dict.fromkeys(asks)

@@ -30,7 +30,8 @@ _MISSING: Final = re.compile(r'column "(\w+)" not found')
 
 
 def chosen_passes(passes: Iterable[str] | str | None) -> frozenset[str]:
-    """Names of rewrites. passes: None or "all", "none", or names. Raises UnknownName."""
+    """The rewrites that may be made, by name. passes: None or "all", "none", or names. Raises
+    UnknownName."""
     if passes is None or passes == "all":
         return frozenset(PASSES)
     if passes == "none":
@@ -86,7 +87,8 @@ def plan_tree(
 
 
 def _assigned(error: str) -> str:
-    """What to add where DuckDB takes an option for a column: it was written with `=`."""
+    """A hint for an error of DuckDB that takes an option for a column: the option was written with
+    `=`."""
     column = _MISSING.search(error)
     name = column[1].lower() if column is not None else ""
     if name not in (*OPTIONS, *GROUP_OPTIONS):
@@ -98,12 +100,12 @@ def _named(tree: exp.Expr) -> exp.Expr:
     """The tree with a name for each column of a SELECT list that holds a call and has none: what
     is written there."""
     for select in tree.find_all(exp.Select):
-        for one in list(select.expressions):
-            if isinstance(one, (exp.Alias, exp.Star)) or not _holds_call(one):
+        for expression in list(select.expressions):
+            if isinstance(expression, (exp.Alias, exp.Star)) or not _holds_call(expression):
                 continue
-            one.replace(exp.alias_(one.copy(), written(one), quoted=True))
+            expression.replace(exp.alias_(expression.copy(), written(expression), quoted=True))
     return tree
 
 
 def _holds_call(node: exp.Expr) -> bool:
-    return any(str(one.this).upper() in WRITTEN for one in node.find_all(exp.Anonymous))
+    return any(str(function.this).upper() in WRITTEN for function in node.find_all(exp.Anonymous))

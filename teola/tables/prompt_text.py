@@ -23,7 +23,7 @@ BREAKS: Final = (
     ("\u2028", "\\u2028"),
     ("\u2029", "\\u2029"),
 )
-"""What ends a line, as `str.splitlines` knows it, and what stands for it."""
+"""Characters that end a line, as `str.splitlines` knows them, and what replaces each."""
 NESTED: Final = ("STRUCT", "MAP", "UNION", "JSON")
 PLAIN: Final = (
     "TINYINT",
@@ -47,12 +47,12 @@ PLAIN: Final = (
 
 
 def literal(text: str) -> str:
-    """A text as SQL."""
+    """A text as a literal of SQL."""
     return "'{}'".format(text.replace("'", "''"))
 
 
-def _character(one: str) -> str:
-    return f"chr({ord(one)})"
+def _character(escaped: str) -> str:
+    return f"chr({ord(escaped)})"
 
 
 def canonical(sql: str, type: str) -> str:
@@ -69,8 +69,8 @@ def canonical(sql: str, type: str) -> str:
     if not name.startswith(PLAIN) or name.endswith("]"):
         class_ = "[\\x0a-\\x0d\\x1c-\\x1e\\x{85}\\x{2028}\\x{2029}]"
         escaped = text
-        for one, shown in BREAKS:
-            escaped = f"replace({escaped}, {_character(one)}, {literal(shown)})"
+        for character, shown in BREAKS:
+            escaped = f"replace({escaped}, {_character(character)}, {literal(shown)})"
         text = f"CASE WHEN regexp_matches({text}, '{class_}') THEN {escaped} ELSE {text} END"
     return f"coalesce({text}, '')"
 
@@ -88,7 +88,7 @@ def key_of(operator: str, names: Sequence[str], texts: Sequence[str], more: str 
 
 
 def lines_of(names: Sequence[str], texts: Sequence[str]) -> str:
-    """SQL of what follows the instruction in a prompt: one line for each field."""
+    """SQL of the text after the instruction in a prompt: one line for each field."""
     if not names:
         return "''"
     parts: list[str] = []
@@ -99,6 +99,6 @@ def lines_of(names: Sequence[str], texts: Sequence[str]) -> str:
 
 def one_line(name: str) -> str:
     """A field's name without line breaks."""
-    for one, shown in BREAKS:
-        name = name.replace(one, shown)
+    for character, shown in BREAKS:
+        name = name.replace(character, shown)
     return name

@@ -30,14 +30,15 @@ OTHER_ROWS: Final = (
     "laterals",
     "pivots",
 )
-"""Clauses by which a row of a subquery is not one row of its FROM."""
+"""Clauses with which the rows of a subquery are not those of its FROM."""
 INNER: Final = ("", "INNER", "CROSS")
 
 
 def push_conditions(
     select: exp.Select, source: exp.Subquery, catalogue: Catalogue
 ) -> list[exp.Expr]:
-    """Put conditions of a block into one of its sources, where they mean the same; which ones."""
+    """Move conditions of a block into one of its sources, where they mean the same. Returns
+    them."""
     inner, where = source.this, select.args.get("where")
     if where is None or not isinstance(inner, exp.Select) or not is_plain(inner, catalogue):
         return []
@@ -45,11 +46,11 @@ def push_conditions(
     start = select.args.get("from_")
     joins = list(select.args.get("joins") or [])
     joins += (start.this.args.get("joins") or []) if start is not None else []
-    if not all(is_inner(one) for one in joins):
+    if not all(is_inner(join) for join in joins):
         return []
     if alias is None or alias.args.get("columns") or select.args.get("laterals"):
         return []
-    found: list[exp.Expr] = []
+    pushed: list[exp.Expr] = []
     before = inner.args.get("where")
     for condition in conjuncts(where.this):
         meant = _within(condition, inner, source.alias_or_name, alone=not joins)
@@ -60,11 +61,11 @@ def push_conditions(
         whole = held if now is None else exp.And(this=exp.Paren(this=now.this), expression=held)
         inner.set("where", exp.Where(this=whole.copy()))
         if catalogue.binds(inner):
-            found.append(condition)
+            pushed.append(condition)
             before = inner.args.get("where")
         else:  # it meant something else there
             inner.set("where", before)
-    return found
+    return pushed
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -80,7 +81,7 @@ def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def is_inner(join: exp.Join) -> bool:
-    """Whether a row of one side is in the result by its own columns and those it is joined by."""
+    """Whether a join is an inner or a cross join: no side's rows stay without a partner."""
     kind, method = (str(join.args.get(key) or "").upper() for key in ("kind", "method"))
     return not join.side and kind in INNER and method in ("", "NATURAL")
 
@@ -89,57 +90,61 @@ def is_plain(inner: exp.Select, catalogue: Catalogue) -> bool:
     """Whether each row of a subquery is one row of its FROM."""
     if any(inner.args.get(key) for key in OTHER_ROWS):
         return False
-    return all(_may_stay(one, catalogue) for one in inner.expressions)
+    return all(_may_stay(expression, catalogue) for expression in inner.expressions)
 
 
 def _may_stay(item: exp.Expr, catalogue: Catalogue) -> bool:
     if next(aggregates(item, catalogue), None) is not None:
         return False
     return not any(
-        isinstance(one, (exp.Window, exp.Unnest, exp.Explode))
-        or (isinstance(one, exp.Anonymous) and str(one.this).lower() in SERIES)
-        for one in item.walk()
+        isinstance(node, (exp.Window, exp.Unnest, exp.Explode))
+        or (isinstance(node, exp.Anonymous) and str(node.this).lower() in SERIES)
+        for node in item.walk()
     )
 
 
 def _may_move(condition: exp.Expr, catalogue: Catalogue) -> bool:
-    """Whether a condition is the same wherever it is computed."""
+    """Whether a condition has the same value wherever it is computed."""
     if has_call(condition) or next(aggregates(condition, catalogue), None) is not None:
         return False
     return not any(
-        isinstance(one, (exp.Query, exp.Window, exp.Lambda)) or catalogue.is_volatile(one)
-        for one in condition.walk()
+        isinstance(node, (exp.Query, exp.Window, exp.Lambda)) or catalogue.is_volatile(node)
+        for node in condition.walk()
     )
 
 
 def _within(condition: exp.Expr, inner: exp.Select, alias: str, *, alone: bool) -> exp.Expr | None:
     """A condition over a subquery's columns as one over what they stand for; None: it is over
     others as well. alone: there is no other source."""
-    items = [one for one in inner.expressions if not isinstance(one, exp.Star)]
+    items = [expression for expression in inner.expressions if not isinstance(expression, exp.Star)]
     stars = len(items) < len(inner.expressions)
-    values = {one.alias_or_name.lower(): one.unalias() for one in items}
-    if len(values) < len(items) or any(is_star(one) for one in items):
+    values = {item.alias_or_name.lower(): item.unalias() for item in items}
+    if len(values) < len(items) or any(is_star(item) for item in items):
         return None
-    if any(any(one.args.values()) for one in inner.expressions if isinstance(one, exp.Star)):
+    if any(
+        any(expression.args.values())
+        for expression in inner.expressions
+        if isinstance(expression, exp.Star)
+    ):
         return None  # * EXCLUDE, REPLACE, RENAME
     holder = exp.Paren(this=condition.copy())
     columns = list(holder.find_all(exp.Column))
     if not columns:
         return None
-    for one in columns:
-        if is_star(one) or len(one.parts) > 2 or not (one.table or alone):
+    for column in columns:
+        if is_star(column) or len(column.parts) > 2 or not (column.table or alone):
             return None
-        if one.table and one.table.lower() != alias.lower():
+        if column.table and column.table.lower() != alias.lower():
             return None
-        name = one.name.lower()
+        name = column.name.lower()
         if stars:
             if name in values:  # the star may have a column of this name, too
                 return None
-            value: exp.Expr = exp.Column(this=one.this.copy())
+            value: exp.Expr = exp.Column(this=column.this.copy())
         elif name in values:
             value = values[name]
         else:
             return None
-        one.replace(exp.Paren(this=value.copy()))
-    found: exp.Expr = holder.this
-    return found
+        column.replace(exp.Paren(this=value.copy()))
+    rewritten: exp.Expr = holder.this
+    return rewritten

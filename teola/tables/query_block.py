@@ -30,7 +30,7 @@ from teola.tables.scope import FromScope, OwnColumns, from_text, level
 
 
 class SqlBlock:
-    """One block and how it is cut. Use it once."""
+    """Cuts one block: a SELECT with its clauses. Use it once."""
 
     def __init__(self, cutter: PlanBuilder, select: exp.Select) -> None:
         self.cutter, self.select = cutter, select
@@ -48,27 +48,31 @@ class SqlBlock:
         select = self.select
         self._refuse()
         columns = self.catalogue.describe(select)
-        self.items = self._items([one.name for one in columns])
+        self.items = self._items([column.name for column in columns])
         where = self._conjuncts("where")
         group = self._group()
         having, qualify = self._conjuncts("having"), self._conjuncts("qualify")
         on = self._distinct_on()
         order = self._order()
-        windows = [self._plain(one) for one in select.args.get("windows") or ()]
-        early = [one for one in where if not has_call(one)] if "predicates" in self.passes else []
-        late = [one for one in where if not any(one is other for other in early)]
+        windows = [self._plain(window) for window in select.args.get("windows") or ()]
+        early = (
+            [condition for condition in where if not has_call(condition)]
+            if "predicates" in self.passes
+            else []
+        )
+        late = [condition for condition in where if not any(condition is other for other in early)]
         self.asked = AnswerColumns(
             self.table, self.catalogue, self.calls, self.cutter.number, "guards" in self.passes
         )
         # From here on expressions read columns of the base.
-        conditions = [self._rebased(one) for one in late]
-        self.items = [replace(one, node=self._rebased(one.node)) for one in self.items]
-        having = [self._rebased(one) for one in having]
-        qualify = [self._rebased(one) for one in qualify]
-        order = [replace(one, node=self._rebased(one.node)) for one in order]
-        on = [self._rebased(one) for one in on] if on is not None else None
+        conditions = [self._rebased(condition) for condition in late]
+        self.items = [replace(item, node=self._rebased(item.node)) for item in self.items]
+        having = [self._rebased(condition) for condition in having]
+        qualify = [self._rebased(condition) for condition in qualify]
+        order = [replace(key, node=self._rebased(key.node)) for key in order]
+        on = [self._rebased(key) for key in on] if on is not None else None
         group = self._rebased(group) if group is not None else None
-        windows = [self._rebased(one) for one in windows]
+        windows = [self._rebased(window) for window in windows]
         rest = Rest(
             cutter=self.cutter,
             select=select,
@@ -96,10 +100,10 @@ class SqlBlock:
                     "ask the call in a query around this one",
                 )
         for node in calls_in(self.select):
-            for one in level(node):
-                if isinstance(one, exp.Anonymous) and str(one.this).lower() in SERIES:
+            for inner in level(node):
+                if isinstance(inner, exp.Anonymous) and str(inner.this).lower() in SERIES:
                     raise refused(
-                        f"a call's field has {one.this}(), which makes rows",
+                        f"a call's field has {inner.this}(), which makes rows",
                         node,
                         self.sql,
                         "do that in a subquery and ask the call for its rows",
@@ -107,68 +111,68 @@ class SqlBlock:
 
     def _items(self, names: list[str]) -> list[Item]:
         """The SELECT list with its stars as columns of the base and its aliases put in."""
-        found: list[Item] = []
+        items: list[Item] = []
         self.aliases: dict[str, exp.Expr] = {}
         left = list(names)
         selected = self.select.expressions
-        for one in selected:
-            inner = one.this if isinstance(one, exp.Alias) else one
-            if self._gives_several(one):
-                count = self._count_of(one)
-                made = self.base.add(written(one), count)
-                found += [Item(column(name), left.pop(0), False) for name in made]
+        for expression in selected:
+            inner = expression.this if isinstance(expression, exp.Alias) else expression
+            if self._gives_several(expression):
+                count = self._count_of(expression)
+                columns = self.base.add(written(expression), count)
+                items += [Item(column(name), left.pop(0), False) for name in columns]
                 continue
             node = self._put_in(inner)
-            found.append(Item(node, left.pop(0), isinstance(one, exp.Alias)))
-            if isinstance(one, exp.Alias):
-                self.aliases.setdefault(one.alias.lower(), node)
+            items.append(Item(node, left.pop(0), isinstance(expression, exp.Alias)))
+            if isinstance(expression, exp.Alias):
+                self.aliases.setdefault(expression.alias.lower(), node)
         if left:
             raise InputError("a SELECT list beside a call gives columns that cannot be counted")
-        return found
+        return items
 
     def _gives_several(self, item: exp.Expr) -> bool:
         stars = [
-            one
-            for one in level(item)
-            if is_star(one)
-            or isinstance(one, exp.Columns)
-            or (isinstance(one, exp.Anonymous) and str(one.this).lower() == "columns")
+            inner
+            for inner in level(item)
+            if is_star(inner)
+            or isinstance(inner, exp.Columns)
+            or (isinstance(inner, exp.Anonymous) and str(inner.this).lower() == "columns")
         ]
-        if not stars or all(self._counts(one) for one in stars):
+        if not stars or all(self._counts(star) for star in stars):
             return False
-        if has_call(item) or any(self.catalogue.is_aggregate(one) for one in level(item)):
+        if has_call(item) or any(self.catalogue.is_aggregate(inner) for inner in level(item)):
             raise refused("a * stands in an expression", item, self.sql, "name the columns")
         return True
 
     def _counts(self, star: exp.Expr) -> bool:
-        """Whether a star is that of count(*)."""
+        """Whether a star stands in count(*)."""
         return isinstance(star.parent, exp.Anonymous) and str(star.parent.this).lower() == "count"
 
     def _count_of(self, item: exp.Expr) -> int:
         return len(self.catalogue.describe(f"SELECT {written(item)} {from_text(self.select)}"))
 
     def _put_in(self, node: exp.Expr) -> exp.Expr:
-        """A copy in which names that are aliases of the SELECT list, and no columns, are what they
-        stand for."""
+        """A copy in which aliases of the SELECT list are replaced by their expressions, unless a
+        column has that name."""
         copy = node.copy()
         holder = exp.Paren(this=copy)
-        for one in list(holder.find_all(exp.Column)):
-            name = one.name.lower()
-            if len(one.parts) > 1 or is_star(one) or name not in self.aliases:
+        for reference in list(holder.find_all(exp.Column)):
+            name = reference.name.lower()
+            if len(reference.parts) > 1 or is_star(reference) or name not in self.aliases:
                 continue
-            if self.scope.resolve(one) is not None or self._inner(one, holder):
+            if self.scope.resolve(reference) is not None or self._inner(reference, holder):
                 continue
             value = self.aliases[name]
             if any(self.catalogue.is_volatile(v) for v in value.walk()):
                 raise refused(
-                    f"{one.name} is another value each time it is read",
-                    one,
+                    f"{reference.name} is another value each time it is read",
+                    reference,
                     self.sql,
                     "compute it in a subquery",
                 )
-            one.replace(exp.Paren(this=value.copy()))
-        found: exp.Expr = holder.this
-        return found
+            reference.replace(exp.Paren(this=value.copy()))
+        rewritten: exp.Expr = holder.this
+        return rewritten
 
     def _inner(self, node: exp.Expr, root: exp.Expr) -> bool:
         above = node.parent
@@ -185,18 +189,18 @@ class SqlBlock:
         node = self.select.args.get(clause)
         if node is None:
             return []
-        found: list[exp.Expr] = []
+        conjuncts: list[exp.Expr] = []
         todo = [node.this]
         while todo:
-            one = todo.pop(0)
-            bare = one
+            part = todo.pop(0)
+            bare = part
             while isinstance(bare, exp.Paren):
                 bare = bare.this
             if isinstance(bare, exp.And):
                 todo[:0] = [bare.this, bare.expression]
             else:
-                found.append(self._plain(one))
-        return found
+                conjuncts.append(self._plain(part))
+        return conjuncts
 
     def _group(self) -> exp.Group | None:
         """GROUP BY with positions and ALL written out."""
@@ -205,10 +209,10 @@ class SqlBlock:
             return None
         if group.args.get("all"):
             keys = [
-                one.node.copy()
-                for one in self.items
-                if not any(True for _ in aggregates(one.node, self.catalogue))
-                and not any(isinstance(n, exp.Window) for n in level(one.node))
+                item.node.copy()
+                for item in self.items
+                if not any(True for _ in aggregates(item.node, self.catalogue))
+                and not any(isinstance(n, exp.Window) for n in level(item.node))
             ]
             return exp.Group(expressions=keys)
         copy: exp.Group = group.copy()
@@ -232,22 +236,25 @@ class SqlBlock:
 
     def _order(self) -> list[OrderKey]:
         order = self.select.args.get("order")
-        found: list[OrderKey] = []
-        for one in order.expressions if order is not None else ():
-            node = one.this
+        keys: list[OrderKey] = []
+        for expression in order.expressions if order is not None else ():
+            node = expression.this
             if isinstance(node, exp.Var) and node.name.upper() == "ALL":
                 return [
-                    OrderKey(item.node.copy(), one, at + 1) for at, item in enumerate(self.items)
+                    OrderKey(item.node.copy(), expression, at + 1)
+                    for at, item in enumerate(self.items)
                 ]
             if isinstance(node, exp.Literal) and not node.is_string:
-                found.append(OrderKey(self._positioned(node).node.copy(), one, int(node.this)))
+                keys.append(
+                    OrderKey(self._positioned(node).node.copy(), expression, int(node.this))
+                )
                 continue
             at = self._alias_at(node)
             if at is not None:
-                found.append(OrderKey(self.items[at].node.copy(), one, at + 1))
+                keys.append(OrderKey(self.items[at].node.copy(), expression, at + 1))
             else:
-                found.append(OrderKey(self._plain(node), one, None))
-        return found
+                keys.append(OrderKey(self._plain(node), expression, None))
+        return keys
 
     def _alias_at(self, node: exp.Expr) -> int | None:
         """Which item a name in ORDER BY is the alias of: there an alias counts before a column."""
@@ -265,10 +272,10 @@ class SqlBlock:
         on = distinct.args["on"]
         keys = on.expressions if isinstance(on, exp.Tuple) else [on.unnest()]
         return [
-            self._positioned(one).node.copy()
-            if isinstance(one, exp.Literal) and not one.is_string
-            else self._plain(one)
-            for one in keys
+            self._positioned(key).node.copy()
+            if isinstance(key, exp.Literal) and not key.is_string
+            else self._plain(key)
+            for key in keys
         ]
 
     # --- making ---------------------------------------------------------------------------
@@ -276,20 +283,20 @@ class SqlBlock:
     def _rebased(self, node: Any) -> Any:
         """A copy in which columns of FROM are columns of the base."""
         holder = exp.Paren(this=node.copy())
-        for one, meant in list(self.own.of(holder)):
+        for reference, meant in list(self.own.of(holder)):
             value: exp.Expr = column(self.base.of(meant.key, meant.head))
             for name in meant.fields:
                 value = exp.Dot(this=value, expression=name.copy())
-            one.replace(value)
-        found: exp.Expr = holder.this
-        return found
+            reference.replace(value)
+        rebased: exp.Expr = holder.this
+        return rebased
 
     def _make_base(self, early: list[exp.Expr], rest: Rest) -> None:
         texts = self.base.texts or ["0"]
         names = [f"{MADE}{at}" for at in range(max(1, self.base.count))]
         sql = f"SELECT {', '.join(texts)} {from_text(self.select)}"
         if early:
-            sql += f" WHERE {' AND '.join(f'({written(one)})' for one in early)}"
+            sql += f" WHERE {' AND '.join(f'({written(condition)})' for condition in early)}"
         sample = self.select.args.get("sample")
         if sample is not None:
             sql += f" {written(sample)}"
@@ -303,7 +310,7 @@ class SqlBlock:
         if early and (rest.calls() or self.select.args.get("where")):
             self.cutter.rewrote(
                 "predicates",
-                " AND ".join(written(one) for one in early),
+                " AND ".join(written(condition) for condition in early),
                 "it costs nothing, so it goes before the calls",
             )
 
@@ -313,13 +320,13 @@ class SqlBlock:
         if not conditions and (most is None or not rest.calls()):
             return
         conjuncts = []
-        for one in conditions:
-            node = self.asked.rewritten(one)
+        for unanswered in conditions:
+            node = self.asked.rewritten(unanswered)
             conjuncts.append(Conjunct(self.asked.taken(), written(node)))
         if len(conjuncts) > 1 and "predicates" in self.passes:
             self.cutter.rewrote(
                 "predicates",
-                " AND ".join(written(one) for one in conditions),
+                " AND ".join(written(condition) for condition in conditions),
                 "each is a call or more: the one goes first that removes most rows for what it "
                 "takes, by earlier runs and the first rows of this one",
             )

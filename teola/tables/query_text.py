@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from teola.errors import InputError, ToolError, UnknownName
 from teola.sql.dialects import dialect_named
-from teola.sql.sql_parsing import parsed
+from teola.sql.sql_parsing import parsed_statement
 from teola.tables.places import place, refused
 
 GIVE: Final = (
@@ -40,7 +40,7 @@ def read_query(sql: str, tables: Collection[str]) -> exp.Query:
     if not sql.strip():
         raise InputError("the query is empty: write a SELECT")
     try:
-        tree = parsed(sql, dialect_named("duckdb"))
+        tree = parsed_statement(sql, dialect_named("duckdb"))
     except ToolError as error:
         raise InputError(str(error)) from None
     if not isinstance(tree, exp.Query):
@@ -52,13 +52,13 @@ def read_query(sql: str, tables: Collection[str]) -> exp.Query:
     for node in tree.find_all(exp.Anonymous):
         if str(node.this).lower().startswith("teola_"):
             raise refused(f"there is no function {node.this}", node, sql, "write LLM(...)")
-    known = {name.lower() for name in tables}
+    folded = {name.lower() for name in tables}
     for table in list(tree.find_all(exp.Table)):
-        _check_table(table, known, tables, sql)
+        _check_table(table, folded, tables, sql)
     return tree
 
 
-def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql: str) -> None:
+def _check_table(table: exp.Table, folded: set[str], tables: Collection[str], sql: str) -> None:
     if not isinstance(table.this, exp.Identifier):
         name = str(getattr(table.this, "this", "")) or type(table.this).__name__
         if name.lower() not in SERIES:
@@ -69,7 +69,7 @@ def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql
                 GIVE,
             )
         return
-    if table.args.get("db") is None and (table.name.lower() in known or _is_part(table)):
+    if table.args.get("db") is None and (table.name.lower() in folded or _is_part(table)):
         return
     if any(mark in table.name for mark in "./\\*"):
         raise refused(
@@ -90,7 +90,7 @@ def _check_table(table: exp.Table, known: set[str], tables: Collection[str], sql
 
 
 def _is_part(table: exp.Table) -> bool:
-    """Whether the name is that of a part of WITH around it."""
+    """Whether the name means a part of WITH around it."""
     above: exp.Expr | None = table
     while above is not None:
         clause = above.args.get("with_")

@@ -20,9 +20,9 @@ from teola.graph import DecodeParams
 from teola.policies.ledger import Ledger
 from teola.price import Price
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
-from teola.tables.answer_table import FREE, AnswerTable, Operator, StoredAnswer
+from teola.tables.answer_table import FREE_KEYS, AnswerTable, Operator, StoredAnswer
 from teola.tables.call_stage import CallStage
-from teola.tables.extract import enforceable, extractor, shown
+from teola.tables.extract import choice_text, enforceable, extractor
 from teola.tables.llm_call import LlmCall
 from teola.tables.run_limits import Spent, Stopped
 
@@ -126,10 +126,10 @@ class QuestionRun:
         self._judge(stopped, end)
 
     def finish(self, sql: str, *, shared: float) -> None:
-        """Have the answers of rows that other runs were at; ask those that they let go of. sql: of
-        all rows. shared: see RowsCall. Raises Stopped."""
+        """Wait for the answers to rows that other runs have claimed, and ask those that they let go
+        of. sql: of all rows. shared: see RowsCall. Raises Stopped."""
         spent = self.spent
-        free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE})"
+        free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE_KEYS})"
         while True:
             came = self.answers.settle(self.operator.digest)
             self.stage.answered_before += came.answered
@@ -190,14 +190,15 @@ class QuestionRun:
                 yield Row(id, text, first != before)
                 before = first
 
-    def _hear(self, some: Sequence[RowAnswer]) -> None:
+    def _hear(self, answers: Sequence[RowAnswer]) -> None:
         with self._lock:
-            self.came += some
+            self.came += answers
         if len(self.came) >= BATCH:
             self._woken.set()
 
     def _follow(self, handle: RowsHandle) -> Stopped | None:
-        """Write answers as they come until the run has ended. Why it has to end before, if so."""
+        """Write answers as they come until the run has ended. Returns why it has to stop early, if
+        it has to."""
         written = time.monotonic()
         handle.when_over(self._woken.set)
         while True:
@@ -220,7 +221,7 @@ class QuestionRun:
                 return stopped
 
     def _stopped(self) -> Stopped | None:
-        """Why the run has to end now."""
+        """Why the run has to stop now; None: it goes on."""
         try:
             self.spent.check()
         except Stopped as stopped:
@@ -231,13 +232,14 @@ class QuestionRun:
         return self.spent.failed_too_often(self.allowed())
 
     def _write(self) -> None:
-        """Write what has come; what is not on the disk when this fails is there still."""
+        """Write answers that have come. If it fails, answers that are not stored yet are still in
+        memory."""
         left = len(self.came)  # not what comes meanwhile: that would be small writes without end
         while left:
             with self._lock:
                 batch = self.came[: min(left, BATCH)]
             left -= len(batch)
-            rows = [self._stored(one) for one in batch]
+            rows = [self._stored(answer) for answer in batch]
             self.answers.add(self.operator.digest, rows)
             with self._lock:
                 del self.came[: len(batch)]
@@ -268,7 +270,7 @@ class QuestionRun:
 
 
 def storable(text: str | None) -> str | None:
-    """A text that UTF-8 has: halves of a surrogate pair are joined, single ones replaced."""
+    """A text that UTF-8 can encode: halves of a surrogate pair are joined, single ones replaced."""
     if text is None or text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -289,6 +291,6 @@ def decode_of(call: LlmCall) -> DecodeParams:
         max_tokens=call.max_tokens,
         temperature=call.temperature,
         schema=call.schema,
-        choices=tuple(map(shown, call.choices)) if call.choices else None,
+        choices=tuple(map(choice_text, call.choices)) if call.choices else None,
         pattern=enforceable(call.pattern) if call.pattern else None,
     )

@@ -25,7 +25,7 @@ HOW: Final = {"inner": "", "left": "LEFT", "right": "RIGHT", "full": "FULL"}
 
 
 class Relation(TableQuery):
-    """A table, or what is made of tables. columns: with their types. Columns are `t.name` or
+    """A table, or a query over tables. columns: with their types. Columns are `t.name` or
     `t["name"]`."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Relation(TableQuery):
             return catalogue.describe(tree)
 
     def __getitem__(self, name: str) -> Expression:
-        listed = [one.name for one in self.columns]
+        listed = [column.name for column in self.columns]
         if name not in listed:
             raise UnknownName("column", name, listed)
         node = exp.column(exp.to_identifier(name, quoted=True))
@@ -72,8 +72,8 @@ class Relation(TableQuery):
         select = self._base(("limit", "offset", "distinct", "group", "order"))
         where = select.args.get("where")
         whole = where.this if where is not None else None
-        for one in conditions:
-            node = held(self._own(one))
+        for condition in conditions:
+            node = held(self._own(condition))
             whole = node if whole is None else exp.And(this=whole, expression=node)
         select.set("where", exp.Where(this=whole))
         return self._made(select)
@@ -85,8 +85,8 @@ class Relation(TableQuery):
         return self._made(select)
 
     def with_columns(self, **named: Any) -> Relation:
-        """All columns, and these."""
-        return self.select(*(one.name for one in self.columns), **named)
+        """All columns, and these further ones."""
+        return self.select(*(column.name for column in self.columns), **named)
 
     def group_by(self, *keys: Any) -> Grouped:
         """Groups of rows that have the same keys: names or expressions."""
@@ -100,8 +100,8 @@ class Relation(TableQuery):
         if how not in HOW:
             raise UnknownName("join", how, HOW)
         tables = merged(self._tables, other._tables)
-        names = [one.name for one in self.columns]
-        theirs = [one.name for one in other.columns]
+        names = [column.name for column in self.columns]
+        theirs = [column.name for column in other.columns]
         left, right = "l", "r"
         if isinstance(on, Expression):
             condition = self._sided(on, other, left, right)
@@ -135,17 +135,17 @@ class Relation(TableQuery):
         return Relation(select, tables, self._origin | other._origin, **self._defaults)
 
     def order_by(self, *keys: Any) -> Relation:
-        """Rows in order: names or expressions; `.desc()` turns one."""
-        found: list[exp.Expr] = []
-        for one in keys:
-            node = self._own(one)
-            found.append(node if isinstance(node, exp.Ordered) else exp.Ordered(this=node))
-        inside = [one for one in map(self._inside, found) if one is not None]
-        if len(inside) == len(found):
-            select, found = self._tree.copy(), inside
+        """The rows in an order of names or expressions; `.desc()` reverses a key."""
+        ordered: list[exp.Expr] = []
+        for key in keys:
+            node = self._own(key)
+            ordered.append(node if isinstance(node, exp.Ordered) else exp.Ordered(this=node))
+        inside = [inner for inner in map(self._inside, ordered) if inner is not None]
+        if len(inside) == len(ordered):
+            select, ordered = self._tree.copy(), inside
         else:
             select = self._base(("limit", "offset", "order"))
-        select.set("order", exp.Order(expressions=found))
+        select.set("order", exp.Order(expressions=ordered))
         return self._made(select)
 
     def limit(self, rows: int, offset: int = 0) -> Relation:
@@ -168,24 +168,29 @@ class Relation(TableQuery):
     # --- how ------------------------------------------------------------------------------
 
     def _base(self, taken: tuple[str, ...], *, listed: bool = False) -> exp.Select:
-        """A SELECT to add a clause to: this one where none of `taken` is in it, else one around.
-        listed: the clause means the same where columns are listed, for it names none."""
-        lists = not all(isinstance(one, exp.Star) for one in self._tree.expressions)
+        """A SELECT to which a clause can be added: this one if it has none of the clauses `taken`,
+        else one around it. listed: the clause means the same where columns are listed, for it names
+        none."""
+        lists = not all(isinstance(expression, exp.Star) for expression in self._tree.expressions)
         if any(self._tree.args.get(key) for key in taken) or (lists and not listed):
             return exp.select("*").from_(_as_source(self._tree, "s"))
         return self._tree.copy()
 
     def _inside(self, key: exp.Expr) -> exp.Expr | None:
-        """A key of an order as it is said within this SELECT, of what its columns stand for; None
+        """A key of an order, written within this SELECT over the expressions of its columns; None
         where that is not the same: then the order is that of a SELECT around it."""
         taken = ("limit", "offset", "order", "distinct", "group")
         if any(self._tree.args.get(name) for name in taken):
             return None
-        if all(isinstance(one, exp.Star) for one in self._tree.expressions):
+        if all(isinstance(expression, exp.Star) for expression in self._tree.expressions):
             return key
-        listed = {one.alias: one.unalias() for one in self._tree.expressions if one.alias}
+        listed = {
+            expression.alias: expression.unalias()
+            for expression in self._tree.expressions
+            if expression.alias
+        }
         columns = list(key.find_all(exp.Column))
-        if any(one.name not in listed or has_call(listed[one.name]) for one in columns):
+        if any(column.name not in listed or has_call(listed[column.name]) for column in columns):
             return None
 
         def said(node: exp.Expr) -> exp.Expr:
@@ -201,12 +206,14 @@ class Relation(TableQuery):
         if isinstance(value, str):
             return self[value].node.copy()
         node = node_of(value)
-        for column in node.find_all(exp.Column):
-            of = column.meta.get("of")
+        for reference in node.find_all(exp.Column):
+            of = reference.meta.get("of")
             if of is not None and of not in self._origin:
-                raise InputError(f"column {column.name!r} is of another table: join it first")
-            if column.name not in (one.name for one in self.columns):
-                raise UnknownName("column", column.name, [one.name for one in self.columns])
+                raise InputError(f"column {reference.name!r} is of another table: join it first")
+            if reference.name not in (column.name for column in self.columns):
+                raise UnknownName(
+                    "column", reference.name, [column.name for column in self.columns]
+                )
         return node.copy()
 
     def _sided(self, on: Expression, other: Relation, left: str, right: str) -> exp.Expr:
@@ -223,19 +230,19 @@ class Relation(TableQuery):
         return node
 
     def _listed(self, columns: tuple[Any, ...], named: Mapping[str, Any]) -> list[exp.Expr]:
-        found: list[exp.Expr] = []
-        for one in columns:
-            node = self._own(one)
-            name = one if isinstance(one, str) else getattr(one, "name", None)
+        nodes: list[exp.Expr] = []
+        for column in columns:
+            node = self._own(column)
+            name = column if isinstance(column, str) else getattr(column, "name", None)
             if name is None and has_call(node):
                 name = "llm"
-            found.append(exp.alias_(node, name, quoted=True) if name else node)
+            nodes.append(exp.alias_(node, name, quoted=True) if name else node)
         for name, value in named.items():
             node = self._own(value) if isinstance(value, Expression) else node_of(value)
-            found.append(exp.alias_(node, name, quoted=True))
-        if not found:
+            nodes.append(exp.alias_(node, name, quoted=True))
+        if not nodes:
             raise InputError("select needs a column")
-        return found
+        return nodes
 
 
 class Grouped:
@@ -245,7 +252,7 @@ class Grouped:
         self._relation, self._keys = relation, keys
 
     def agg(self, **named: Any) -> Relation:
-        """One row for each group: its keys, and these."""
+        """One row for each group: its keys, and these aggregates."""
         relation = self._relation
         select = relation._base(("limit", "offset", "distinct", "group", "order"))
         keys = relation._listed(self._keys, {}) if self._keys else []
@@ -254,7 +261,7 @@ class Grouped:
             raise InputError("agg needs a value, such as n=tables.count()")
         select.set("expressions", [*keys, *values])
         if keys:
-            select.set("group", exp.Group(expressions=[one.unalias().copy() for one in keys]))
+            select.set("group", exp.Group(expressions=[key.unalias().copy() for key in keys]))
         return relation._made(select)
 
 
@@ -274,10 +281,10 @@ def _of(table: str, name: str) -> exp.Expr:
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def merged(columns: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Tables of two relations. Raises InputError where two have one name."""
-    known = {name.lower(): value for name, value in one.items()}
-    for name, value in other.items():
-        if known.get(name.lower(), value) is not value:
+    by_name = {name.lower(): value for name, value in columns.items()}
+    for name, value in more.items():
+        if by_name.get(name.lower(), value) is not value:
             raise InputError(f"two tables are called {name!r}: give one of them another name")
-    return {**one, **other}
+    return {**columns, **more}

@@ -18,13 +18,14 @@ def report_of(
     state: str,
     seconds: float,
 ) -> dict[str, Any]:
-    """All but the rows. asked: prompts that were sent for rows, retries apart."""
+    """The report of a query, without its rows. asked: prompts that were sent for rows, retries
+    apart."""
 
     def total(name: str) -> int:
         return sum(int(getattr(stage, name)) for stage in stages)
 
     return {
-        "columns": [{"name": one.name, "type": one.type} for one in columns],
+        "columns": [{"name": column.name, "type": column.type} for column in columns],
         "row_count": row_count,
         "state": state,
         "asked": total("asked"),
@@ -58,30 +59,31 @@ def report_of(
 
 def with_rows(report: Mapping[str, Any], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """The report with the rows behind the columns, as JSON values."""
-    rest = dict(report)
+    report_part = dict(report)
     listed = [[plain(value) for value in row] for row in rows]
-    return {"columns": rest.pop("columns"), "rows": listed, **rest}
+    return {"columns": report_part.pop("columns"), "rows": listed, **report_part}
 
 
 def plain(value: Any) -> Any:
-    """A value of a row as JSON has it: what JSON has no type for is its text."""
+    """A value of a row for JSON. A value of a type that JSON lacks becomes its text."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(part) for part in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def summary_of(report: Mapping[str, Any], where: str = "", cost: float | None = None) -> str:
-    """A line on what a query took. where: what stands behind the number of its rows."""
-    told = [f"{report['asked']:,} asked"]
+    """A line about a query's calls, tokens and seconds. where: text behind the number of its
+    rows."""
+    parts = [f"{report['asked']:,} asked"]
     for name in ("answered_before", "failed", "unmatched", "truncated"):
         if report[name]:
-            told.append(f"{report[name]:,} {name.replace('_', ' ')}")
+            parts.append(f"{report[name]:,} {name.replace('_', ' ')}")
     took = []
     if report["prompt_tokens"]:
         took.append(
@@ -92,4 +94,4 @@ def summary_of(report: Mapping[str, Any], where: str = "", cost: float | None = 
         took.append(f"cost {shown_cost(cost)}")
     took.append(f"{report['seconds']:,.1f} s")
     rows = f"{report['row_count']:,} {'row' if report['row_count'] == 1 else 'rows'}"
-    return f"{rows}{where}, {report['state']}: {', '.join(told)}; {', '.join(took)}"
+    return f"{rows}{where}, {report['state']}: {', '.join(parts)}; {', '.join(took)}"

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 OUT: Final = "teola_out"
 FRESH: Final = "teola_fresh"
 LEAST_S: Final = 1.0
-"""Seconds between two looks at what has come."""
+"""Seconds between two looks for answered rows."""
 SHARE: Final = 20
-"""A look may take this part of the time."""
+"""The share of the time that looks may take."""
 AT_ONCE: Final = 8192
 
 
@@ -48,13 +48,15 @@ class ResultStream:
     ) -> None:
         self.con, self.plan, self.sinks = con, plan, list(sinks)
         self.table = plan.streams if self.sinks else None
-        """Whose rows come while they are asked; None: no row comes before the end."""
+        """The table whose rows are streamed while they are asked; None: all rows come at the
+        end."""
         self._due = 0.0
         con.execute(f"CREATE OR REPLACE TABLE {OUT} ({ROW} BIGINT)")
 
     def look(self, rows: Callable[[], str], condition: str, *, now: bool = False) -> None:
-        """Give what has come, if it is time or `now`. rows: SQL of those rows of the table whose
-        answers are there, with them. condition: SQL of which of them are in the result."""
+        """Give rows that are answered to the sinks, if it is time or `now`. rows: SQL of the
+        table's answered rows, with their answers. condition: SQL that tells which of them are in
+        the result."""
         began = time.monotonic()
         if self.table is None or not (now or began >= self._due):
             return
@@ -69,7 +71,7 @@ class ResultStream:
         self._due = ended + max(LEAST_S, SHARE * (ended - began))
 
     def rest(self, final: str | None) -> None:
-        """Give the rows that have not come. final: SQL of all; None: it has none."""
+        """Give the remaining rows to the sinks. final: SQL of all rows; None: there are none."""
         ((came,),) = self.con.execute(f"SELECT count(*) FROM {OUT}").fetchall()
         if final is not None and not came:
             self._write(final)
@@ -118,7 +120,7 @@ class RowSpool:
             self._changed.notify_all()
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """All batches from the first on; it waits for those that are to come."""
+        """All batches from the first on. It waits for batches that are still to come."""
         import pyarrow as pa
 
         seen = 0
@@ -132,7 +134,7 @@ class RowSpool:
                     seen += 1
 
     def _more(self, seen: int) -> int:
-        """How many batches there are, when there are more or no more will come."""
+        """How many batches there are. It waits until there are more, or no more will come."""
         with self._changed:
             self._changed.wait_for(lambda: self._batches > seen or self._over)
             return self._batches

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from teola.tables.call_stage import CallStage
 
 AT_ONCE: Final = 1024
-"""Texts of one query."""
+"""Texts that are searched for by one query."""
 SECONDS: Final = 600.0
-"""For one batch of texts, where the run has no deadline."""
+"""Seconds for one batch of texts, where the run has no deadline."""
 
 SearchTexts = Callable[[RetrievalCall, Sequence[str], float], list[list[str]]]
 """Contexts for each text, the nearest first. The last argument: seconds for it."""
@@ -107,7 +107,7 @@ class Retriever:
             self.search(call, ["a text to begin with"], self._seconds())
 
     def run(self, step: Retrieve, stage: CallStage, *, closed: bool) -> None:
-        """Give the table the column. closed: nothing is searched any more. Raises Stopped."""
+        """Add the column to the table. closed: nothing is searched any more. Raises Stopped."""
         con, found = self.con, f"teola_found_{step.call.digest}"
         if found not in self._known:
             con.execute(f"CREATE OR REPLACE TABLE {found} (text VARCHAR, contexts {CONTEXTS})")

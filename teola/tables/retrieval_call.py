@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from teola.errors import InputError
-from teola.tables.llm_call import check_options
+from teola.tables.llm_call import check_call_options
 
 CONTEXTS: Final = "VARCHAR[]"
 """The type of its column."""
@@ -28,18 +28,18 @@ class RetrievalCall:
 
     @property
     def digest(self) -> str:
-        """Of what decides the contexts of a text."""
+        """Digest of all that decides the contexts of a text."""
         return sha256(repr((self.collection, self.k)).encode()).hexdigest()[:16]
 
     @property
     def shown(self) -> str:
-        """As it is written, without its text."""
+        """The call as it is written, without its text."""
         return f"RETRIEVE(..., {self.collection!r}, {self.k})"
 
 
 def retrieval_of(collection: Any, k: Any, options: Mapping[str, Any]) -> RetrievalCall:
-    """A RETRIEVE by what was written. Raises InputError."""
-    check_options("RETRIEVE", options, ("keep_rank",))
+    """The call of a RETRIEVE with these arguments. Raises InputError."""
+    check_call_options("RETRIEVE", options, ("keep_rank",))
     if not isinstance(collection, str) or not collection.strip():
         raise InputError(f"RETRIEVE needs the name of a collection, not {collection!r}: {USAGE}")
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST:

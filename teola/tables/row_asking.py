@@ -46,8 +46,8 @@ UNKNOWN: Final = "WHERE key NOT IN (SELECT key FROM teola_known)"
 
 
 class Gathered(NamedTuple):
-    """Questions of a call. known: those that have an answer. before: those that had one when the
-    run began. bytes: of the values of the longest."""
+    """How many questions a call has. known: questions that have an answer. before: questions that
+    had one when the run began. bytes: bytes of the longest question's values."""
 
     rows: int
     distinct: int
@@ -60,15 +60,15 @@ class WindowOf(Protocol):
     """The window of a call's model; see ModelWindows.of."""
 
     def __call__(self, call: LlmCall, *, look: bool) -> ModelWindow | None:
-        """None: nobody tells it."""
+        """The window, or None where it is not known."""
 
 
 def no_window(call: LlmCall, *, look: bool) -> None:
-    """Nobody tells a window."""
+    """A WindowOf for models whose windows are not known."""
 
 
 def asks_nothing(*_: Any, **__: Any) -> Any:
-    """In place of what asks, where nothing may be asked."""
+    """An AskRows for runs in which nothing may be asked."""
     raise AssertionError("nothing is asked here")
 
 
@@ -89,15 +89,15 @@ class CallAsker:
     sample: str = ""
     window_of: WindowOf = no_window
     closed: bool = False
-    """Nothing more is asked: rows go whose answers are not known."""
+    """Nothing more is asked, and rows without answers are dropped."""
     in_windows: bool = False
     """Rows are taken in windows, so nobody knows yet how many there will be."""
     warms: bool = True
     """One engine answers all rows, so what one row computes is there for the others."""
     retriever: Retriever | None = None
-    """For plans with a RETRIEVE."""
+    """Searches for contexts, in plans with a RETRIEVE."""
     stream: ResultStream | None = None
-    """Where rows go as they come."""
+    """Gets rows of the result as they are answered."""
     batch_aware: int = 0
     """Places of the batches that rows are dealt to (0: they are not)."""
     _stages: dict[AskCall | Retrieve, CallStage] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class CallAsker:
 
     @property
     def stages(self) -> list[CallStage]:
-        """What became of each call, in the order in which they were asked first."""
+        """The stage of each call, in the order in which the calls were first asked."""
         return list(self._stages.values())
 
     @property
@@ -120,8 +120,8 @@ class CallAsker:
             self.spent.check()
         began = time.monotonic()
         operator = self.operator(ask.call)
-        known = self._stages.get(ask)
-        stage = known or CallStage(
+        earlier = self._stages.get(ask)
+        stage = earlier or CallStage(
             operator.digest,
             ask.call.prompt,
             order=list(ask.call.names),
@@ -130,13 +130,15 @@ class CallAsker:
         self._stages[ask] = stage
         try:
             self._key(ask, operator)
-            found = self._gather(ask, operator)
-            if truncated := self._fit(ask, operator, found):
-                found = self._gather(ask, operator)
-            if known is None or not self.closed:
-                self._count(stage, found)
+            gathered = self._gather(ask, operator)
+            if truncated := self._fit(ask, operator, gathered):
+                gathered = self._gather(ask, operator)
+            if earlier is None or not self.closed:
+                self._count(stage, gathered)
                 stage.truncated += truncated
-                self._ask(ask, stage, operator, found.distinct - found.known, self._look(ask, came))
+                self._ask(
+                    ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
+                )
             elif ask not in self._recounted:
                 # It was interrupted: what is known of its rows is looked at once more.
                 stage.recount()
@@ -157,16 +159,16 @@ class CallAsker:
             self._stages[step].seconds += time.monotonic() - began
 
     def stage(self, ask: AskCall) -> CallStage:
-        """What became of a call that was asked."""
+        """The stage of a call that was asked."""
         return self._stages[ask]
 
     def operator(self, call: LlmCall) -> Operator:
-        """What the answers of a call are kept under."""
+        """The operator under which a call's answers are kept."""
         model = self.model_of(call)
         return Operator(call.operator(model, self.tenant), model, call.prompt)
 
     def errors_allowed(self) -> int:
-        """How many rows of the query may be errors, for what it has asked until now."""
+        """How many rows of the query may have errors, by the number that it has asked so far."""
         allowed = self.spent.limits.errors_allowed(self.spent.questions)
         share = self.spent.limits.max_errors
         if self.in_windows and share is not None and share < 1:
@@ -174,7 +176,7 @@ class CallAsker:
         return allowed
 
     def windows_over(self) -> None:
-        """All windows of rows were taken: their errors are judged. Raises Stopped."""
+        """Judge the errors once all windows of rows were taken. Raises Stopped."""
         self.in_windows = False
         if not self.closed and (why := self.spent.failed_too_often(self.errors_allowed())):
             raise why
@@ -187,31 +189,31 @@ class CallAsker:
             return []
         if ask.call.listed:
             return list(ask.fields)
-        listed = ", ".join(f"{one} AS f{at}" for at, one in enumerate(ask.fields))
+        listed = ", ".join(f"{field} AS f{at}" for at, field in enumerate(ask.fields))
         rows = self.con.execute(f"DESCRIBE SELECT {listed} FROM {ask.table}").fetchall()
         rules = ask.call.fold if fold else ()
         return [
-            canonical(folded(f"({one})", row[1], rules), row[1])
-            for one, row in zip(ask.fields, rows, strict=True)
+            canonical(folded(f"({field})", row[1], rules), row[1])
+            for field, row in zip(ask.fields, rows, strict=True)
         ]
 
     def _own(self, ask: AskCall) -> str:
-        """SQL of what tells a row's question from that of a row with the same values; "": they are
-        one question."""
+        """SQL that tells the questions of rows with equal values apart; "": they are one
+        question."""
         if ask.call.temperature > 0 and not ask.call.shared:
             return f"{literal(f'{self.sample} {ask.value} ')}, {ROW}"
         return "" if "dedup" in self.passes else ROW
 
     def _key(self, ask: AskCall, operator: Operator) -> None:
-        """The table gets the key of each row's question; no key where it is not asked."""
+        """Add the key of each row's question to the table; NULL where it is not asked."""
         texts = self._texts(ask)
-        listed = "".join(f", {one} AS f{at}" for at, one in enumerate(texts))
+        listed = "".join(f", {text} AS f{at}" for at, text in enumerate(texts))
         names = [f"f{at}" for at in range(len(texts))]
         keyed = names
         if ask.call.fold:
             keyed = [f"g{at}" for at in range(len(texts))]
             same = zip(self._texts(ask, fold=True), keyed, strict=True)
-            listed += "".join(f", {one} AS {name}" for one, name in same)
+            listed += "".join(f", {field} AS {name}" for field, name in same)
         key = key_of(operator.digest, ask.call.names, keyed, self._own(ask))
         guard = f"WHERE {ask.guard}" if ask.guard else ""
         self.con.execute(
@@ -221,10 +223,10 @@ class CallAsker:
         )
 
     def _gather(self, ask: AskCall, operator: Operator) -> Gathered:
-        """Distinct questions, and those that have an answer."""
+        """Count the distinct questions, and those that have an answer."""
         # Of rows that are one by a rule the first asks, with all of its fields.
-        one = f"arg_min({{}}, {ROW})" if ask.call.fold else "any_value({})"
-        names = "".join(f", {one.format(f'f{at}')} AS f{at}" for at in range(len(ask.fields)))
+        aggregate = f"arg_min({{}}, {ROW})" if ask.call.fold else "any_value({})"
+        names = "".join(f", {aggregate.format(f'f{at}')} AS f{at}" for at in range(len(ask.fields)))
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_inputs AS SELECT key{names}, count(*) AS n "
             "FROM teola_asked GROUP BY key"
@@ -240,32 +242,35 @@ class CallAsker:
             f"(SELECT count(*) FROM teola_known WHERE before), coalesce(max({lengths}), 0) "
             "FROM teola_inputs"
         ).fetchall()
-        return Gathered(*(int(one) for one in row))
+        return Gathered(*(int(aggregate) for aggregate in row))
 
-    def _count(self, stage: CallStage, found: Gathered) -> None:
-        distinct = found.distinct
+    def _count(self, stage: CallStage, gathered: Gathered) -> None:
+        distinct = gathered.distinct
         if stage.rows:  # windows before this one have counted what they asked
-            distinct -= found.known - found.before
-        stage.rows += found.rows
+            distinct -= gathered.known - gathered.before
+        stage.rows += gathered.rows
         stage.distinct += distinct
-        stage.answered_before += found.before
+        stage.answered_before += gathered.before
         self.spent.questions += distinct
 
-    def _fit(self, ask: AskCall, operator: Operator, found: Gathered) -> int:
-        """Cut questions to the model's window, and key what was cut anew; how many there are."""
-        call, asking = ask.call, found.distinct > found.known and not self.closed
-        if ask.call.listed or (not asking and found.bytes <= SHORT):
+    def _fit(self, ask: AskCall, operator: Operator, gathered: Gathered) -> int:
+        """Cut questions to the model's window, and give those that were cut new keys. Returns how
+        many were cut."""
+        call, asking = ask.call, gathered.distinct > gathered.known and not self.closed
+        if ask.call.listed or (not asking and gathered.bytes <= SHORT):
             return 0
         window = self.window_of(call, look=not self.closed)
-        if window is None or found.bytes + len(call.names) * SHORT <= window.room(call):
+        if window is None or gathered.bytes + len(call.names) * SHORT <= window.room(call):
             return 0
         # By all rows and not by those to ask: the same table is cut alike the next time.
         order = self.order(call, where="", groups=False).positions
         if not call.names or not cut_values(self.con, "teola_inputs", call, order, window):
             return 0
         fields = [f"f{at}" for at in range(len(call.names))]
-        key = key_of(operator.digest, call.names, [f"c.{one}" for one in fields], self._own(ask))
-        listed = ", ".join(f"coalesce(c.{one}, a.{one}) AS {one}" for one in fields)
+        key = key_of(
+            operator.digest, call.names, [f"c.{field}" for field in fields], self._own(ask)
+        )
+        listed = ", ".join(f"coalesce(c.{field}, a.{field}) AS {field}" for field in fields)
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_new AS SELECT a.{ROW}, "
             f"CASE WHEN c.key IS NULL THEN a.key ELSE {key} END AS key, {listed}, "
@@ -282,14 +287,14 @@ class CallAsker:
     # --- asking ---------------------------------------------------------------------------
 
     def _look(self, ask: AskCall, came: str | None) -> Callable[[], None] | None:
-        """What gives the rows that have come; None: they are in no result yet."""
+        """A function that streams answered rows; None where they are in no result yet."""
         stream, operator = self.stream, self.operator(ask.call)
         if stream is None or came is None or self.closed or stream.table != ask.table:
             return None
 
         def rows() -> str:
-            known = self.answers.known(operator.digest, "teola_inputs", failed=False)
-            return self._answered(ask, f"({known})", f"main.{ask.table}", closed=True)
+            answers = self.answers.known(operator.digest, "teola_inputs", failed=False)
+            return self._answered(ask, f"({answers})", f"main.{ask.table}", closed=True)
 
         return partial(stream.look, rows, came)
 
@@ -341,7 +346,7 @@ class CallAsker:
                 self.con.execute(f"DROP TABLE IF EXISTS {table}")
 
     def share_contexts(self, call: LlmCall) -> None:
-        """Order the contexts of what is asked by how many rows share them."""
+        """Order the contexts of the questions by how many rows share them."""
         if "contexts" in self.passes and not call.fixed_order:
             for at in call.contexts:
                 share_contexts(self.con, "teola_inputs", f"f{at}", UNKNOWN)
@@ -373,8 +378,8 @@ class CallAsker:
         """SQL of the rows to ask, see `rows_sql`."""
         opens, first = "", order.positions[0] if order.positions else None
         if first is not None and first in call.contexts:
-            one = f"CASE WHEN json_valid(f{first}) THEN json_extract(f{first}, '$[0]') END"
-            opens = f"coalesce(hash({one}), 0)"
+            first_of = f"CASE WHEN json_valid(f{first}) THEN json_extract(f{first}, '$[0]') END"
+            opens = f"coalesce(hash({first_of}), 0)"
         return rows_sql(
             "teola_inputs",
             UNKNOWN,
@@ -388,9 +393,9 @@ class CallAsker:
     # --- answers --------------------------------------------------------------------------
 
     def _join(self, ask: AskCall, stage: CallStage, operator: Operator) -> None:
-        """The table gets the answers as columns."""
-        known = self.answers.known(operator.digest, "teola_inputs", failed=True)
-        self.con.execute(f"CREATE OR REPLACE TABLE teola_known AS {known}")
+        """Add the answers to the table as columns."""
+        answers = self.answers.known(operator.digest, "teola_inputs", failed=True)
+        self.con.execute(f"CREATE OR REPLACE TABLE teola_known AS {answers}")
         value = typed("a.value", ask.call)
         (row,) = self.con.execute(
             f"SELECT count(*) FILTER (WHERE a.error IS NULL AND {value} IS NULL), "
@@ -423,15 +428,15 @@ class CallAsker:
 
     def _example(self, key: str, ask: AskCall) -> str:
         texts = [f"f{at}" for at in range(len(ask.fields))]
-        found = self.con.execute(
+        row = self.con.execute(
             f"SELECT {prompt_lines(ask.call, ask.call.names, texts)} FROM teola_inputs "
             f"WHERE key = {literal(key)}"
         ).fetchall()
-        return str(found[0][0]).strip()[:200] if found else ""
+        return str(row[0][0]).strip()[:200] if row else ""
 
 
 def prompt_lines(call: LlmCall, names: Sequence[str], texts: Sequence[str]) -> str:
-    """SQL of what follows the instruction in a prompt. texts: SQL of each field's text."""
+    """SQL of the text after the instruction in a prompt. texts: SQL of each field's text."""
     return texts[0] if call.listed else lines_of(names, texts)
 
 

@@ -86,7 +86,7 @@ class RunLimits:
         return math.floor(self.max_errors * rows + 1e-9)  # 0.29 * 100 is a little less than 29
 
     def ledger(self) -> Ledger | None:
-        """What a query may be paid from; None: as much as it takes."""
+        """The ledger that a query's tokens and money are paid from; None: there is no limit."""
         accounts = []
         if self.most_tokens is not None:
             name = f"most_tokens of {self.most_tokens:,}"
@@ -97,7 +97,7 @@ class RunLimits:
         return Ledger(others=accounts) if accounts else None
 
     def cost(self, prompt: int, cached: int, completion: int) -> float | None:
-        """What tokens cost; None without a price."""
+        """The cost of these tokens; None without a price."""
         return None if self.price is None else self.price.cost(prompt, completion, cached)
 
 
@@ -136,11 +136,11 @@ class Spent:
         self._ids = count()
 
     def next_id(self) -> int:
-        """Of a row."""
+        """The next number of a row."""
         return next(self._ids)
 
     def left_s(self) -> float | None:
-        """Until the deadline; None without one."""
+        """Seconds until the deadline; None without one."""
         if self.limits.deadline_s is None:
             return None
         return max(0.0, self.began + self.limits.deadline_s - time.monotonic())
@@ -162,7 +162,7 @@ class Spent:
         return True
 
     def took_before(self, calls: int, prompt: int, completion: int, price: Price) -> None:
-        """An earlier run of the query asked so many rows, which took so many tokens."""
+        """Count the rows and tokens that an earlier run of the query took."""
         self.calls += calls
         if self.ledger is not None:
             self.ledger.took_before(prompt, completion, price)

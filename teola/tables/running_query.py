@@ -38,7 +38,7 @@ def begin_query(
 
 
 class RunningQuery:
-    """run: runs it, in the thread. cancel: what ends it. spool: where its rows come."""
+    """A query that runs in a thread. run: runs it there. cancel: ends it. spool: holds its rows."""
 
     def __init__(
         self, run: Callable[[], Done], schema: pa.Schema, spent: Spent, spool: RowSpool, check: bool
@@ -64,11 +64,11 @@ class RunningQuery:
         return self._thread.is_alive()
 
     def cancel(self) -> None:
-        """End it; what has come is kept. `wait` then raises QueryCancelled."""
+        """Cancel the query. Rows that have come are kept. `wait` then raises QueryCancelled."""
         self._spent.cancelled.set()
 
     def wait(self) -> Done:
-        """Its result, when it has ended. Raises what `run` raises."""
+        """Wait for the result. Raises what `run` raises."""
         self._thread.join()
         if self._error is not None:
             raise self._error

@@ -40,8 +40,8 @@ def sources_of(select: exp.Select) -> Iterator[exp.Expr]:
     start = select.args.get("from_")
     if start is not None:
         yield start.this
-    for one in (start.this,) if start is not None else ():
-        for join in one.args.get("joins") or ():
+    for first in (start.this,) if start is not None else ():
+        for join in first.args.get("joins") or ():
             yield join.this
     for join in select.args.get("joins") or ():
         yield join.this
@@ -69,18 +69,18 @@ class FromScope:
             if not alias:
                 continue
             try:
-                found = catalogue.columns_of(alias, text)
+                columns = catalogue.columns_of(alias, text)
             except InputError:
                 continue  # the right side of a semi join, which nothing else can read
-            self.sources.append(FromSource(alias, found))
+            self.sources.append(FromSource(alias, columns))
 
     def owners(self, name: str) -> list[FromSource]:
-        """Sources that have a column."""
+        """The sources that have a column."""
         folded = name.lower()
         return [s for s in self.sources if folded in (c.lower() for c in s.columns)]
 
     def source(self, alias: str) -> FromSource | None:
-        """By its alias."""
+        """The source with an alias."""
         return next((s for s in self.sources if s.alias.lower() == alias.lower()), None)
 
     def resolve(self, column: exp.Column) -> ColumnReference | None:
@@ -106,12 +106,12 @@ class FromScope:
 
 
 def _column(parts: tuple[exp.Expr, ...]) -> exp.Expr:
-    names = [one.copy() for one in parts]
+    names = [part.copy() for part in parts]
     return exp.Column(this=names[-1], table=names[0] if len(names) > 1 else None)
 
 
 def level(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Nodes of an expression, but for what is in its subqueries (they themselves are given)."""
+    """Nodes of an expression. A subquery is given as a node, but not the nodes in it."""
     yield node
     if isinstance(node, exp.Query):
         return
@@ -126,13 +126,13 @@ class OwnColumns:
         self.catalogue, self.scope = catalogue, scope
 
     def of(self, root: exp.Expr) -> Iterator[tuple[exp.Column, ColumnReference]]:
-        """Each such node, with what it means."""
+        """The nodes that read columns of the block's FROM, each with its reference."""
         for node in list(root.find_all(exp.Column)):
             if self._bound(node, root):
                 continue
-            found = self.scope.resolve(node)
-            if found is not None:
-                yield node, found
+            column = self.scope.resolve(node)
+            if column is not None:
+                yield node, column
 
     def _bound(self, column: exp.Column, root: exp.Expr) -> bool:
         """Whether something between the name and the root gives it its meaning."""

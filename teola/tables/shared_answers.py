@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 
 from teola.errors import InputError
 from teola.tables.answer_table import (
-    FREE,
+    FREE_KEYS,
     LEASE_S,
     AnswersLost,
     AnswerTable,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RENEWALS: Final = 3
 """How often a lease is renewed before it is over."""
 FETCHED: Final = 8192
-"""Keys that are looked for at a time."""
+"""Keys that are looked up at a time."""
 CLOSE_S: Final = 5.0
 AWAITED: Final = "teola_awaited"
 """Keys that other runs have claimed."""
@@ -70,7 +70,7 @@ class SharedAnswers(AnswerTable):
         self.lease_s = lease_s
         self._held: set[str] = set()
         self._came = OthersAnswers()
-        """What `claim` found answered and `settle` has not told yet."""
+        """Answers that `claim` has seen and `settle` has not returned yet."""
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._renewing: threading.Thread | None = None
@@ -79,10 +79,10 @@ class SharedAnswers(AnswerTable):
     # --- answers --------------------------------------------------------------------------
 
     def add(self, operator: str, answers: Sequence[StoredAnswer]) -> None:
-        """Write answers; on the server's disk when it returns. Raises AnswersLost."""
+        """Write answers. They are on the server's disk when it returns. Raises AnswersLost."""
         self.database.store(operator, answers)
         with self._lock:
-            self._held.difference_update(one.key for one in answers)
+            self._held.difference_update(answer.key for answer in answers)
         self.insert(self.con, operator, answers, self.since)
 
     def fetch(self, operator: str, keys: str) -> None:
@@ -106,24 +106,28 @@ class SharedAnswers(AnswerTable):
 
     def _unanswered(self, operator: str, keys: str) -> Iterator[list[str]]:
         """Keys of a table that have no answer in DuckDB."""
-        known = (
+        answered = (
             f"SELECT key FROM {self.answers} WHERE operator = {literal(operator)} AND "
             f"(error IS NULL OR asked_at >= TIMESTAMP '{self.since}')"
         )
-        sql = f"SELECT DISTINCT key FROM {keys} WHERE key NOT IN ({known})"
+        sql = f"SELECT DISTINCT key FROM {keys} WHERE key NOT IN ({answered})"
         with self.con.cursor() as cursor:
             for batch in cursor.sql(sql).to_arrow_reader(FETCHED):
                 yield batch.column(0).to_pylist()
 
     def _copy(self, operator: str, answers: Sequence[FoundAnswer]) -> None:
-        """Have answers in DuckDB: as given before this run, but for errors that came meanwhile:
-        these it shall not ask again."""
-        lately = [one.answer for one in answers if one.lately and one.answer.error is not None]
-        before = [one.answer for one in answers if not one.lately or one.answer.error is None]
+        """Copy answers into DuckDB, as older than this run. Only errors that came since it began
+        are dated later: this run does not ask them again."""
+        lately = [
+            found.answer for found in answers if found.lately and found.answer.error is not None
+        ]
+        before = [
+            found.answer for found in answers if not found.lately or found.answer.error is None
+        ]
         with self.con.cursor() as cursor:
-            for some, at in ((before, self.since - timedelta(seconds=1)), (lately, self.since)):
-                if some:
-                    self.insert(cursor, operator, some, at)
+            for batch, at in ((before, self.since - timedelta(seconds=1)), (lately, self.since)):
+                if batch:
+                    self.insert(cursor, operator, batch, at)
 
     # --- other runs -----------------------------------------------------------------------
 
@@ -149,7 +153,7 @@ class SharedAnswers(AnswerTable):
             with_others = self.database.held(self.run, left) if left else set()
             for key in left:
                 (held if key in with_others else free).append(key)
-        for table, keys in ((AWAITED, held), (FREE, free)):
+        for table, keys in ((AWAITED, held), (FREE_KEYS, free)):
             self.con.execute(
                 f"CREATE OR REPLACE TABLE {table} AS SELECT unnest(?::VARCHAR[]) AS key", [keys]
             )
@@ -158,20 +162,22 @@ class SharedAnswers(AnswerTable):
         return came._replace(free=len(free), left=len(held))
 
     def _look(self, operator: str, keys: Sequence[str]) -> list[str]:
-        """Have the answers of others to these keys. The keys without one."""
-        found = [
-            one for one in self.database.answered(keys) if one.answer.error is None or one.lately
+        """Copy the answers of others to these keys. Returns the keys without an answer."""
+        usable = [
+            found
+            for found in self.database.answered(keys)
+            if found.answer.error is None or found.lately
         ]
-        self._copy(operator, found)
-        errors = [one.answer.error for one in found if one.answer.error is not None]
+        self._copy(operator, usable)
+        errors = [found.answer.error for found in usable if found.answer.error is not None]
         with self._lock:
             came = self._came
             self._came = OthersAnswers(
-                came.answered + len(found),
+                came.answered + len(usable),
                 came.errors + len(errors),
                 came.error or next(iter(errors), None),
             )
-        answered = {one.answer.key for one in found}
+        answered = {found.answer.key for found in usable}
         return [key for key in keys if key not in answered]
 
     def release(self) -> None:
@@ -191,7 +197,8 @@ class SharedAnswers(AnswerTable):
         self._renewing.start()
 
     def _renewals(self) -> None:
-        """In a thread and on a connection of its own: no long statement delays it."""
+        """Renew the lease in a thread and on a connection of its own, so that no long statement
+        delays it."""
         own: AnswersDatabase | None = None
         while not self._over.wait(self.lease_s / RENEWALS):
             # Where the database is away, the statements of the run itself will tell.
@@ -233,11 +240,11 @@ class SharedAnswers(AnswerTable):
 
     def seconds_of(self, model: str, rows: int) -> float | None:
         """How long a model would take for rows, by how long it took; None: it never ran."""
-        found = self.database.value(
+        row_s = self.database.value(
             "SELECT sum(seconds) / nullif(sum(asked), 0) FROM teola_answers.runs WHERE model = %s",
             [model],
         )
-        return None if found is None else round(float(found) * rows, 3)
+        return None if row_s is None else round(float(row_s) * rows, 3)
 
     def judged(self, condition: str, rows: int, passed: int) -> None:
         """Note what a condition let through. condition: its digest."""
@@ -267,13 +274,13 @@ class SharedAnswers(AnswerTable):
             [query],
         )
 
-    def _note(self, statement: LiteralString, given: Sequence[Any]) -> None:
-        """Write what only saves something: no query ends for it."""
+    def _note(self, statement: LiteralString, parameters: Sequence[Any]) -> None:
+        """Write something that only saves time later: if it fails, the query goes on."""
         with contextlib.suppress(AnswersLost):
-            self.database.execute(statement, tuple(given), patient=False)
+            self.database.execute(statement, tuple(parameters), patient=False)
 
     def close(self) -> None:
-        """Let go of all keys, and of the server."""
+        """Release all claimed keys, and close the connection."""
         self._over.set()
         if self._renewing is not None:
             with contextlib.suppress(AnswersLost):

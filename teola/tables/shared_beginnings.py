@@ -29,13 +29,13 @@ POSITIONS: Final = "teola_positions"
 """Table with the order of each row's fields, where rows have orders of their own: `id` (its rowid),
 `positions` (UTINYINT[], counted from 1)."""
 WIDEST: Final = 63
-"""Fields that groups can tell, by a bit each."""
+"""How many fields groups can tell apart, with a bit for each."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldCount:
-    """Of one field behind a beginning: distinct values; and of the rows that repeat one, how many
-    there are, and the characters of their values."""
+    """Counts of one field behind a beginning: its distinct values, the rows that repeat a value,
+    and the characters of those rows' values."""
 
     distinct: int
     repeats: int
@@ -69,10 +69,10 @@ class Beginnings:
         sums = "".join(f", coalesce(sum(l{at}), 0)" for at in range(self.count))
         (row,) = con.execute(f"SELECT count(*){sums} FROM {CODES}").fetchall()
         self.rows = int(row[0])
-        self.lengths = [int(one) for one in row[1:]]
+        self.lengths = [int(length) for length in row[1:]]
         """Characters of all values of each field."""
         self.first = self._counts(CODES, range(self.count))
-        """Of each field where nothing is before it."""
+        """The counts of each field as the first one."""
 
     def close(self) -> None:
         """Drop the tables of counting."""
@@ -83,14 +83,14 @@ class Beginnings:
 
     def saved(self, order: Sequence[int]) -> int:
         """Characters that begin the prompt before, of fields and names, where rows are sorted."""
-        found, level = 0, CODES
+        characters, level = 0, CODES
         for at in order:
-            one = self.first[at] if level == CODES else self._counts(level, [at])[at]
-            found += self._worth(at, one)
-            if not one.repeats:
+            counts = self.first[at] if level == CODES else self._counts(level, [at])[at]
+            characters += self._worth(at, counts)
+            if not counts.repeats:
                 break
             level = self._narrow(level, at)
-        return found
+        return characters
 
     def after(self, otherwise: Sequence[int]) -> tuple[tuple[int, ...], int]:
         """The order with, each time, the field that saves most behind those before it; and what it
@@ -117,7 +117,7 @@ class Beginnings:
         return count.repeated + count.repeats * self.names[at]
 
     def _counts(self, level: str, fields: Sequence[int]) -> dict[int, FieldCount]:
-        """Of fields, behind the beginnings of a level, in one query."""
+        """Counts of some fields behind the beginnings of a level, in one query."""
         parts = [
             f"SELECT {at} AS at, count(*), coalesce(sum(n - 1), 0), "
             f"coalesce(sum((n - 1) * length), 0) FROM (SELECT count(*) AS n, any_value(l{at}) AS "
@@ -128,7 +128,8 @@ class Beginnings:
         return {int(at): FieldCount(*map(int, counts)) for at, *counts in rows}
 
     def _narrow(self, level: str, at: int) -> str:
-        """The next level: rows whose beginning repeats with a field more."""
+        """The next level: rows that share their beginning with another row when one more field is
+        added."""
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_next AS SELECT l.* REPLACE (hash(node, h{at}) AS node) "
             f"FROM {level} l SEMI JOIN (SELECT node, h{at} FROM {level} GROUP BY ALL "
@@ -144,8 +145,8 @@ class Beginnings:
     # --- an order for each group of rows --------------------------------------------------
 
     def groups(self, otherwise: Sequence[int]) -> int:
-        """Make POSITIONS, by groups; the characters that it saves. otherwise: the order of fields
-        behind those that a row shares."""
+        """Make POSITIONS, by groups. Returns the characters that it saves. otherwise: the order of
+        fields behind those that a row shares."""
         self.con.execute(f"CREATE OR REPLACE TABLE {POSITIONS} (id BIGINT, path UTINYINT[])")
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_level AS SELECT *, 0::UBIGINT AS used, "
@@ -162,10 +163,10 @@ class Beginnings:
             if not clock.allows_a_step():
                 break
         self.con.execute(f"INSERT INTO {POSITIONS} SELECT id, path FROM teola_level")
-        rest = f"[{', '.join(str(at + 1) for at in otherwise)}]::UTINYINT[]"
+        rest_sql = f"[{', '.join(str(at + 1) for at in otherwise)}]::UTINYINT[]"
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_next AS SELECT id, list_concat(path, "
-            f"list_filter({rest}, lambda x: NOT list_contains(path, x))) AS positions "
+            f"list_filter({rest_sql}, lambda x: NOT list_contains(path, x))) AS positions "
             f"FROM {POSITIONS}"
         )
         self.con.execute(f"DROP TABLE {POSITIONS}")
@@ -174,8 +175,8 @@ class Beginnings:
         return saved
 
     def _best(self, otherwise: Sequence[int]) -> int:
-        """Make `teola_best`, the field that saves most at each node; what they save. Of equal ones
-        the first of `otherwise`."""
+        """Make `teola_best`, the field that saves most at each node. Returns the characters that
+        these save. Of equal ones the first of `otherwise`."""
         parts = [
             f"SELECT node, {at} AS field, {len(otherwise) - rank} AS preferred, "
             f"sum((n - 1) * length) AS value, sum((n - 1) * (length + {self.names[at]})) AS saved "
@@ -193,7 +194,7 @@ class Beginnings:
         return int(saved or 0)
 
     def _part(self) -> None:
-        """Part the rows of each node by their value of its best field. Rows of nodes without one
+        """Split the rows of each node by their value of its best field. Rows of nodes without one
         are done."""
         self.con.execute(
             f"INSERT INTO {POSITIONS} SELECT id, path FROM teola_level "
@@ -223,7 +224,7 @@ class _Clock:
         self._until, self._now, self._began = until, now, now()
 
     def allows_a_step(self) -> bool:
-        """Asked between steps."""
+        """Whether there is time for another step. Ask it between steps."""
         now = self._now()
         took, self._began = now - self._began, now
         return now + took <= self._until

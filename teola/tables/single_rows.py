@@ -21,7 +21,7 @@ def stands_alone(query: exp.Expr, catalogue: Catalogue) -> bool:
         *(query.args.get("joins") or ()),
         *(start.this.args.get("joins") or () if start else ()),
     ]
-    if not all(is_inner(one) for one in joins):
+    if not all(is_inner(join) for join in joins):
         return False
     inside = set()
     for source in sources_of(query):
@@ -30,24 +30,24 @@ def stands_alone(query: exp.Expr, catalogue: Catalogue) -> bool:
                 return False
             if not isinstance(source, (exp.Subquery, exp.Table)):
                 return False
-        inside |= {id(one) for one in source.walk()}
+        inside |= {id(node) for node in source.walk()}
     # A subquery of an expression sees the rows that are missing, as those of NOT IN.
     return not any(
-        _reads_made(one)
-        for one in query.find_all(exp.Query)
-        if one is not query and id(one) not in inside
+        _reads_made(subquery)
+        for subquery in query.find_all(exp.Query)
+        if subquery is not query and id(subquery) not in inside
     )
 
 
 def source_that_streams(query: exp.Expr) -> str | None:
     """The one table of a plan that a query reads in no order but that of its rows."""
     order = query.args.get("order")
-    keys = [one.this for one in order.expressions] if order is not None else []
-    if any(not isinstance(one, exp.Column) or one.name != ROW for one in keys):
+    keys = [expression.this for expression in order.expressions] if order is not None else []
+    if any(not isinstance(key, exp.Column) or key.name != ROW for key in keys):
         return None
-    made = {one.name for one in query.find_all(exp.Table) if one.name.startswith(MADE)}
+    made = {table.name for table in query.find_all(exp.Table) if table.name.startswith(MADE)}
     return made.pop() if len(made) == 1 else None
 
 
 def _reads_made(node: exp.Expr) -> bool:
-    return any(one.name.startswith(MADE) for one in node.find_all(exp.Table))
+    return any(table.name.startswith(MADE) for table in node.find_all(exp.Table))

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 FETCHED: Final = 10_000
 """Rows of another database that are read at a time."""
 SPILLED: Final = "teola-tables-"
-"""What names of temporary files begin with; then comes the number of the process."""
+"""The beginning of temporary files' names. The number of the process follows."""
 
 
 class TableSource(Protocol):
-    """Something that can be a table."""
+    """A source of rows that can be registered as a table."""
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Make it the table `name` of a connection. Raises InputError."""
@@ -56,8 +56,8 @@ class ArrowSource:
 
 
 class StreamSource:
-    """A stream, which may be there once only: it is copied to a file when it is read first, and
-    read from there, as often as it takes. The file goes with the source."""
+    """A stream that can perhaps be read only once. The first reading copies it to a file, from
+    which it is read as often as needed. The file is removed with the source."""
 
     def __init__(self, value: Any) -> None:
         self._value, self._path = value, ""
@@ -142,7 +142,7 @@ class SqliteSource:
                 sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
             ) as db:
                 cursor = db.execute(f"SELECT * FROM {quoted(self.table)}")
-                copy_rows(con, name, [one[0] for one in cursor.description], _fetched(cursor))
+                copy_rows(con, name, [column[0] for column in cursor.description], _fetched(cursor))
         except sqlite3.Error as error:
             raise InputError(f"table {name!r}: {self.path} cannot be read: {error}") from None
 
@@ -166,7 +166,7 @@ class PostgresSource:
                 with db.cursor(name="teola_rows") as cursor:
                     cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(*parts)))
                     first = cursor.fetchmany(FETCHED)
-                    names = [one.name for one in cursor.description or ()]
+                    names = [column.name for column in cursor.description or ()]
                     copy_rows(con, name, names, _then(first, _fetched(cursor)))
         except psycopg.Error as error:
             lines = str(error).splitlines() or [type(error).__name__]

@@ -23,11 +23,18 @@ from teola.tables.call_stage import CallStage
 from teola.tables.condition_ranks import SELECTIVITY
 from teola.tables.counted_tokens import CHARACTERS_A_TOKEN, SAMPLED, TokenSize, token_size
 from teola.tables.executor import Executor
-from teola.tables.group_asking import ERROR, VALUE, GroupAsking, combined, filling, prompted
-from teola.tables.group_calls import TEXT
+from teola.tables.group_asking import (
+    ANSWER,
+    FAULT,
+    GroupAsking,
+    combined,
+    filling,
+    prompted,
+)
+from teola.tables.group_calls import LINES
 from teola.tables.llm_call import LlmCall
 from teola.tables.model_identity import config_of, identity_of, named_identity
-from teola.tables.plan_runs import RunOptions, digest_of
+from teola.tables.plan_runs import RunOptions, query_digest
 from teola.tables.plan_steps import AskCall, Conjunct, Filter, PlanStep, Retrieve, TablePlan
 from teola.tables.row_asking import ONLY_ORDER, CallAsker, asks_nothing, prompt_lines
 from teola.tables.run_limits import RunLimits, Spent
@@ -35,12 +42,12 @@ from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.workspace import Workspace
 
 CONTEXT_TOKENS: Final = 254
-"""Of a context, about: chunks of documents have as many at most, by default."""
+"""Tokens of a context, about: chunks of documents have at most as many, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageEstimate:
-    """Of one call. seconds, cost: None where nobody knows."""
+    """The estimate of one call. seconds, cost: None where they are not known."""
 
     operator: str
     instruction: str
@@ -56,7 +63,8 @@ class StageEstimate:
     reason: str = ""
 
     def lines(self, number: int) -> Iterator[str]:
-        """For people: what is asked, what that takes, and in which order its fields stand."""
+        """Lines for people: the questions, their tokens and seconds, and the order of the
+        fields."""
         yield (
             f"{number}. {self.instruction[:60]!r}: {self.rows:,} rows, {self.distinct:,} distinct, "
             f"{self.to_ask:,} to ask"
@@ -74,14 +82,14 @@ class StageEstimate:
 
 @dataclass(frozen=True, slots=True)
 class QueryEstimate:
-    """What a query would take. `print` it, or see `to_json`."""
+    """The estimate of a query. `print` it, or see `to_json`."""
 
     plan: TablePlan
     stages: tuple[StageEstimate, ...]
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As `teola sql --explain --json` prints it."""
+        """The estimate as `teola sql --explain --json` prints it."""
         names = (
             "operator",
             "instruction",
@@ -95,23 +103,23 @@ class QueryEstimate:
             "cost",
         )
         return {
-            "stages": [{name: getattr(one, name) for name in names} for one in self.stages],
+            "stages": [{name: getattr(stage, name) for name in names} for stage in self.stages],
             "rewrites": [
-                {"rule": one.rule, "what": one.what, "reason": one.reason}
-                for one in self.plan.rewrites
+                {"rule": rewrite.rule, "what": rewrite.what, "reason": rewrite.reason}
+                for rewrite in self.plan.rewrites
             ],
             "total": {
-                "calls": sum(one.to_ask for one in self.stages),
-                "prompt_tokens": sum(one.prompt_tokens for one in self.stages),
-                "cached_tokens": sum(one.cached_tokens for one in self.stages),
-                "seconds": _sum([one.seconds for one in self.stages]),
-                "cost": _sum([one.cost for one in self.stages]),
+                "calls": sum(stage.to_ask for stage in self.stages),
+                "prompt_tokens": sum(stage.prompt_tokens for stage in self.stages),
+                "cached_tokens": sum(stage.cached_tokens for stage in self.stages),
+                "seconds": _sum([stage.seconds for stage in self.stages]),
+                "cost": _sum([stage.cost for stage in self.stages]),
             },
         }
 
     def text(self, width: int | None = None) -> str:
-        """For people. width: columns that a line may have; None: any."""
-        lines = [line for at, one in enumerate(self.stages, 1) for line in one.lines(at)]
+        """The estimate as text for people. width: columns that a line may have; None: any."""
+        lines = [line for at, stage in enumerate(self.stages, 1) for line in stage.lines(at)]
         for rewrite in self.plan.rewrites:
             lines.append(f"- {rewrite.rule}: {rewrite.what}: {rewrite.reason}")
         total = self.to_json()["total"]
@@ -121,7 +129,7 @@ class QueryEstimate:
             f"({total['cached_tokens']:,} cached){cost}"
         )
         lines += self.notes
-        return "\n".join(lines if width is None else (_folded(one, width) for one in lines))
+        return "\n".join(lines if width is None else (_folded(line, width) for line in lines))
 
     def __str__(self) -> str:
         return self.text()
@@ -138,21 +146,21 @@ def _folded(line: str, width: int) -> str:
 
 
 def _sum(values: list[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
-    return sum(known) if len(known) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) if len(known_values) == len(values) else None
 
 
 @dataclass(slots=True)
 class _Estimator(CallAsker):
-    """In the place of what asks: it counts, and gives columns without answers."""
+    """Stands in for CallAsker: it counts questions, and makes columns without answers."""
 
     estimates: list[StageEstimate] = field(default_factory=list)
     contexts: dict[str, int] = field(default_factory=dict)
-    """Columns of contexts, and how many there are of a text."""
+    """Columns of contexts, and how many contexts a text has in each."""
     share: float = 1.0
-    """Of the rows at hand, those that are expected to be there."""
+    """Share of the present rows that are expected to remain."""
     runtime: Runtime | None = None
-    """Whose models count tokens."""
+    """The runtime whose models count tokens."""
 
     def run(self, ask: AskCall, came: str | None = None) -> None:
         """Count what a call would ask."""
@@ -197,7 +205,7 @@ class _Estimator(CallAsker):
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {step.table}")
 
     def _unanswered(self, ask: AskCall) -> None:
-        """The table gets the columns of a call, without answers."""
+        """Add the columns of a call to the table, without answers."""
         self.con.execute(
             f"CREATE OR REPLACE TABLE teola_new AS SELECT *, CAST(NULL AS {ask.call.type}) AS "
             f"{ask.value}, CAST(NULL AS VARCHAR) AS {ask.error} FROM {ask.table}"
@@ -213,7 +221,7 @@ class _Estimator(CallAsker):
         # Fields that are answers are not known yet: a line without a value stands for them.
         rows = asking.rows_sql(empty=True)
         table = asking.fill("parts", rows, filling(leaf, most, 1, None))
-        self.run(AskCall(table, leaf, (TEXT,), None, VALUE, ERROR))
+        self.run(AskCall(table, leaf, (LINES,), None, ANSWER, FAULT))
         parts = self.estimates[-1]
         sizes = self.con.execute(f"SELECT count(*) FROM {table} GROUP BY teola_group").fetchall()
         operator = self.operator(leaf).digest
@@ -223,23 +231,23 @@ class _Estimator(CallAsker):
         to_ask = sum(prompts for prompts, _ in more) if parts.to_ask else 0
         prompts = round(sum(prompts for prompts, _ in more) * self.share)
         if prompts:
-            asked = round(to_ask * self.share)
+            to_answer = round(to_ask * self.share)
             fixed = len(combining.prompt) / CHARACTERS_A_TOKEN
             lines = sum(lines for _, lines in more) * self.share * (answer + 3)
-            tokens = round(lines + fixed * asked) if asked else 0
-            cached = round(fixed * max(0, asked - 1)) if "sort" in self.passes else 0
-            completion = round(asked * answer)
+            tokens = round(lines + fixed * to_answer) if to_answer else 0
+            cached = round(fixed * max(0, to_answer - 1)) if "sort" in self.passes else 0
+            completion = round(to_answer * answer)
             self.estimates.append(
                 StageEstimate(
                     operator=self.operator(combining).digest,
                     instruction=combining.prompt,
                     rows=prompts,
                     distinct=prompts,
-                    to_ask=asked,
+                    to_ask=to_answer,
                     prompt_tokens=tokens,
                     cached_tokens=cached,
                     completion_tokens=completion,
-                    seconds=self.answers.seconds_of(self.model_of(combining), asked),
+                    seconds=self.answers.seconds_of(self.model_of(combining), to_answer),
                     cost=self.spent.limits.cost(tokens, cached, completion),
                     order=combining.names,
                     reason="answers in their group's order",
@@ -258,7 +266,7 @@ class _Estimator(CallAsker):
             "WHERE key NOT IN (SELECT key FROM teola_known)"
         ).fetchall()
         fixed = 0
-        contexts = sum(self.contexts.get(one, 0) for one in ask.fields)
+        contexts = sum(self.contexts.get(field, 0) for field in ask.fields)
         fixed += round(contexts * CONTEXT_TOKENS * CHARACTERS_A_TOKEN)
         if not call.listed:
             fixed += sum(len(name) + 3 for name in call.names)
@@ -268,9 +276,9 @@ class _Estimator(CallAsker):
             float(characters) + fixed * to_ask,
         )
         prompt = (lines / size.characters + size.instruction * to_ask) * self.share
-        asked = round(to_ask * self.share)
+        to_answer = round(to_ask * self.share)
         mean = self.answers.mean_answer(stage.operator)
-        completion = round(asked * (mean if mean is not None else call.max_tokens))
+        completion = round(to_answer * (mean if mean is not None else call.max_tokens))
         others, length = max(0, to_ask - 1), len(call.prompt)
         # The share is of characters, and an instruction has others than values have.
         saved = max(0.0, share * (lines + length * to_ask) - length * others)
@@ -283,11 +291,11 @@ class _Estimator(CallAsker):
                 instruction=call.prompt,
                 rows=round(stage.rows * self.share),
                 distinct=round(stage.distinct * self.share),
-                to_ask=asked,
+                to_ask=to_answer,
                 prompt_tokens=round(prompt),
                 cached_tokens=cached,
                 completion_tokens=completion,
-                seconds=self.answers.seconds_of(self.model_of(call), asked),
+                seconds=self.answers.seconds_of(self.model_of(call), to_answer),
                 cost=self.spent.limits.cost(round(prompt), cached, completion),
                 order=tuple(call.names[at] for at in order),
                 reason=reason,
@@ -298,11 +306,11 @@ class _Estimator(CallAsker):
         if self.runtime is None or not counted:
             return token_size(None, call, self.tenant, ())
         lines = prompt_lines(call, call.names, [f"f{at}" for at in range(len(call.names))])
-        some = self.con.execute(
+        texts = self.con.execute(
             f"SELECT {lines} FROM teola_inputs WHERE key NOT IN (SELECT key FROM teola_known) "
             f"ORDER BY key LIMIT {SAMPLED}"
         ).fetchall()
-        return token_size(self.runtime, call, self.tenant, [text for (text,) in some])
+        return token_size(self.runtime, call, self.tenant, [text for (text,) in texts])
 
 
 class _Dry(Executor):
@@ -317,7 +325,7 @@ class _Dry(Executor):
             return
         if step.most is not None:
             ((rows,),) = self.con.execute(f"SELECT count(*) FROM {step.table}").fetchall()
-            passing = prod(self._share(one) for one in step.conjuncts)
+            passing = prod(self._share(conjunct) for conjunct in step.conjuncts)
             needed = step.most / max(passing, 1e-6)
             asker.share *= min(1.0, needed / rows) if rows else 1.0
         for conjunct in step.conjuncts:
@@ -330,12 +338,12 @@ class _Dry(Executor):
         self.asker.ask_groups(ask)
 
     def _share(self, conjunct: Conjunct) -> float:
-        """Of rows, those that pass a condition: by earlier runs, if there were some."""
+        """Share of rows that pass a condition, by earlier runs if there were some."""
         return self.ranks.selectivity(conjunct) or SELECTIVITY
 
 
 def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> QueryEstimate:
-    """What a plan would take. Raises InputError."""
+    """The estimate of a plan. Raises InputError."""
     place = answers_place(options.answers)
     notes: list[str] = []
     try:
@@ -343,7 +351,7 @@ def explain(workspace: Workspace, plan: TablePlan, options: RunOptions) -> Query
     except AnswersInUse as error:
         notes.append(f"{error}; all questions are counted as to be asked")
         answers = AnswerTable(workspace.con)
-    query = digest_of(plan)
+    query = query_digest(plan)
 
     def model_of(call: Any) -> str:
         if options.runtime is not None:

@@ -24,13 +24,14 @@ OF_LIMITS = ("on_error", "max_errors", "retry_failed", "most_calls", "most_token
 
 
 class TableQuery:
-    """query: SQL, or a tree. tables: what it reads, by name. defaults: of `run`."""
+    """A query over tables. query: SQL, or a tree. tables: the tables that it reads, by name.
+    defaults: default options of `run`."""
 
     def __init__(self, query: str | exp.Query, tables: Mapping[str, Any], **defaults: Any) -> None:
         self._query, self._tables, self._defaults = query, dict(tables), defaults
 
     def plan(self, workspace: Workspace, passes: Any = None) -> TablePlan:
-        """Its plan, on a workspace that has its tables. Raises InputError."""
+        """The plan of the query, on a workspace that has its tables. Raises InputError."""
         chosen = chosen_passes(passes)
         if isinstance(self._query, str):
             return plan_text(workspace.con, self._query, list(self._tables), chosen)
@@ -40,13 +41,14 @@ class TableQuery:
         return plan_tree(workspace.con, tree, calls, chosen)
 
     def explain(self, **options: Any) -> QueryEstimate:
-        """The stages, the rewrites, and what it would take. Nothing is asked. Raises InputError."""
+        """The estimate of the query: its stages, its rewrites, its calls and tokens. Nothing is
+        asked. Raises InputError."""
         from teola.tables.table_estimates import explain
 
-        given = {**self._defaults, **options}
-        with Workspace(self._tables, memory=given.pop("memory", MEMORY)) as workspace:
-            plan = self.plan(workspace, given.get("passes"))
-            return explain(workspace, plan, _options(given))
+        chosen = {**self._defaults, **options}
+        with Workspace(self._tables, memory=chosen.pop("memory", MEMORY)) as workspace:
+            plan = self.plan(workspace, chosen.get("passes"))
+            return explain(workspace, plan, _options(chosen))
 
     @overload
     def run(
@@ -76,7 +78,7 @@ class TableQuery:
         wait: bool = True,
         **options: Any,
     ) -> Done | RunningQuery:
-        """Run it.
+        """Run the query.
 
         llm: a server's URL or several, a model's folder, or an EngineConfig; or runtime: one that
         has an engine `llm`. answers: the file that answers are kept in (by default in the data
@@ -95,35 +97,37 @@ class TableQuery:
         returned gives its rows as they come.
         Raises InputError, before anything is asked, for what is wrong with the query.
         """
-        given = {**self._defaults, **options}
-        memory = given.pop("memory", MEMORY)
-        made = _options(given)
+        chosen = {**self._defaults, **options}
+        memory = chosen.pop("memory", MEMORY)
+        run_options = _options(chosen)
         workspace = Workspace(self._tables, memory=memory)
         try:
-            plan = self.plan(workspace, given.get("passes"))
+            plan = self.plan(workspace, chosen.get("passes"))
             if not wait:
-                return begin_query(workspace, plan, made, cancel, check)
-            done = run_plan(workspace, plan, made, cancel)
+                return begin_query(workspace, plan, run_options, cancel, check)
+            done = run_plan(workspace, plan, run_options, cancel)
         except BaseException:
             workspace.close()
             raise
         return done.checked() if check else done
 
 
-def _options(given: Mapping[str, Any]) -> RunOptions:
-    rest = dict(given)
-    limits = {name: rest.pop(name) for name in OF_LIMITS if name in rest}
-    price = rest.pop("price", None)
+def _options(options: Mapping[str, Any]) -> RunOptions:
+    others = dict(options)
+    limits = {name: others.pop(name) for name in OF_LIMITS if name in others}
+    price = others.pop("price", None)
     as_it_is = price is None or isinstance(price, Price)
     limits["price"] = price if as_it_is else Price.parse(price)
-    made = RunLimits(**limits, deadline_s=rest.pop("deadline_s", None))
-    passes = chosen_passes(rest.pop("passes", None))
+    run_limits = RunLimits(**limits, deadline_s=others.pop("deadline_s", None))
+    passes = chosen_passes(others.pop("passes", None))
     try:
-        return RunOptions(**rest, limits=made, passes=passes)
+        return RunOptions(**others, limits=run_limits, passes=passes)
     except TypeError as error:
         from teola.errors import UnknownName
 
-        known = [*RunOptions.__dataclass_fields__, *OF_LIMITS, "price", "deadline_s", "memory"]
-        wrong = next((name for name in rest if name not in known), str(error))
+        names = [*RunOptions.__dataclass_fields__, *OF_LIMITS, "price", "deadline_s", "memory"]
+        wrong = next((name for name in others if name not in names), str(error))
         hidden = ("limits", "ask_rows", "search", "spool", "since", "answers_of")
-        raise UnknownName("option", wrong, [one for one in known if one not in hidden]) from None
+        raise UnknownName(
+            "option", wrong, [valid for valid in names if valid not in hidden]
+        ) from None

@@ -22,7 +22,7 @@ TEMPLATE: Final = 32
 AT_ONCE: Final = 1024
 """Rows that are cut at a time."""
 STEP: Final = 0.95
-"""A value that is still too long is shortened to this part of it."""
+"""The share to which a value that is still too long is shortened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ def cut_values(
     order: Sequence[int],
     window: ModelWindow,
 ) -> bool:
-    """Make `teola_cut` of the rows of a table that are too long, with their key and shorter fields
-    f0, f1, ...; whether there are some. order: of the fields in the prompts."""
+    """Make the table `teola_cut` of rows that are too long, with their key and shortened fields f0,
+    f1, ... Returns whether there are any. order: the order of the fields in the prompts."""
     import pyarrow as pa
 
     room = window.room(call)
     fields = [f"f{at}" for at in range(len(call.names))]
     # A token has at least one byte.
-    long = f"{' + '.join(f'strlen({one})' for one in fields)} > {room - _overhead(call)}"
+    long = f"{' + '.join(f'strlen({field})' for field in fields)} > {room - _overhead(call)}"
     columns = ["key", *fields]
     listed = ", ".join(columns)
     con.execute(f"CREATE OR REPLACE TABLE teola_cut AS SELECT {listed} FROM {table} LIMIT 0")
@@ -77,7 +77,7 @@ def cut_values(
                 if shorter != values:
                     rows.append([key, *shorter])
             if rows:
-                arrays = [text_column(values) for values in zip(*rows, strict=True)]
+                arrays = [text_column(column) for column in zip(*rows, strict=True)]
                 con.register("teola_batch", pa.Table.from_arrays(arrays, columns))
                 con.execute("INSERT INTO teola_cut SELECT * FROM teola_batch")
                 con.unregister("teola_batch")
@@ -95,23 +95,23 @@ def shortened(
     count: Callable[[str], int],
 ) -> list[str]:
     """Values whose lines have at most `room` tokens: those of the last ordered fields are cut."""
-    found = list(values)
-    if count(_lines(names, found, order)) <= room:
-        return found
+    cut = list(values)
+    if count(_lines(names, cut, order)) <= room:
+        return cut
     for at in reversed(order):
-        value, found[at] = found[at], ""
-        left = room - count(_lines(names, found, order))
+        value, cut[at] = cut[at], ""
+        left = room - count(_lines(names, cut, order))
         if left <= 0:
             continue
         length = int(len(value) * min(1.0, left / max(1, count(value))))
         while length > 0:
-            found[at] = value[:length]
-            if count(_lines(names, found, order)) <= room:
-                return found
+            cut[at] = value[:length]
+            if count(_lines(names, cut, order)) <= room:
+                return cut
             length = int(length * STEP)
-        found[at] = ""
-        return found
-    return found
+        cut[at] = ""
+        return cut
+    return cut
 
 
 def _overhead(call: LlmCall) -> int:
@@ -123,6 +123,6 @@ def _lines(names: Sequence[str], values: Sequence[str], order: Sequence[int]) ->
 
 
 def _batches(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[list[tuple[str, ...]]]:
-    found = cursor.execute(sql)
-    while batch := found.fetchmany(AT_ONCE):
+    reader = cursor.execute(sql)
+    while batch := reader.fetchmany(AT_ONCE):
         yield batch

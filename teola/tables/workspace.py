@@ -23,7 +23,7 @@ from teola.tables.sources import SPILLED, TableSource, source_of
 MEMORY: Final = "256MB"
 RESERVED: Final = "teola_"
 SPILLED_MOST: Final = "16GB"
-"""Of one query that is confined."""
+"""Bytes that a confined query may write to the spill folder."""
 
 
 class Workspace:
@@ -41,7 +41,7 @@ class Workspace:
         threads: int | None = None,
         empty: bool = False,
     ) -> None:
-        sources = checked(tables)
+        sources = checked_tables(tables)
         _sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{SPILLED}{os.getpid()}-"))
         self.con = duckdb.connect()
@@ -49,7 +49,9 @@ class Workspace:
             self._settle(memory, threads)
             for name, source in sources.items():
                 if empty:
-                    listed = ", ".join(f"{quoted(one)} {type}" for one, type in _shape(source))
+                    listed = ", ".join(
+                        f"{quoted(column)} {type}" for column, type in _shape(source)
+                    )
                     self.con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
                 else:
                     source.register(self.con, name)
@@ -71,16 +73,16 @@ class Workspace:
             self.con.execute(f"SET threads = {int(threads)}")
 
     def confine(self, files: Sequence[Path], folders: Sequence[Path]) -> None:
-        """From now on nothing else is read or written, whatever a query's text says, but what does
-        not fit into memory, up to SPILLED_MOST."""
-        self.con.execute(f"SET allowed_paths = [{', '.join(literal(str(one)) for one in files)}]")
-        listed = [str(one) for one in (*folders, self.folder)]
+        """Forbid all other reading and writing from now on, whatever a query's text says. Only data
+        that does not fit into memory is still written, up to SPILLED_MOST."""
+        self.con.execute(f"SET allowed_paths = [{', '.join(literal(str(file)) for file in files)}]")
+        listed = [str(path) for path in (*folders, self.folder)]
         self.con.execute(f"SET allowed_directories = [{', '.join(map(literal, listed))}]")
         self.con.execute(f"SET max_temp_directory_size = '{SPILLED_MOST}'")
         self.con.execute("SET enable_external_access = false")
 
     def close(self) -> None:
-        """Let go of everything, and remove the folder."""
+        """Close the connection, and remove the folder."""
         self.con.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -110,7 +112,7 @@ _shapes: WeakKeyDictionary[TableSource, tuple[tuple[str, str], ...]] = WeakKeyDi
 
 
 def _shape(source: TableSource) -> tuple[tuple[str, str], ...]:
-    """Names and types of a source's columns, which are looked for once."""
+    """Names and types of a source's columns, which are read once."""
     if source not in _shapes:
         with duckdb.connect() as con:
             source.register(con, SHAPED)
@@ -121,7 +123,7 @@ def _shape(source: TableSource) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _sweep() -> None:
-    """Remove what processes left that were killed."""
+    """Remove files of processes that were killed."""
     for path in Path(tempfile.gettempdir()).glob(f"{SPILLED}*"):
         number = path.name.removeprefix(SPILLED).partition("-")[0]
         if not number.isdigit() or _alive(int(number)):
@@ -143,15 +145,15 @@ def _alive(process: int) -> bool:
     return True
 
 
-def checked(tables: Mapping[str, Any]) -> dict[str, TableSource]:
+def checked_tables(tables: Mapping[str, Any]) -> dict[str, TableSource]:
     """Tables by name, with their names checked. Raises InputError."""
-    found: dict[str, TableSource] = {}
+    sources: dict[str, TableSource] = {}
     for name, value in tables.items():
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"a table's name must be a text, not {name!r}")
         if name.lower().startswith(RESERVED):
             raise InputError(f"table {name!r}: names that begin with {RESERVED} are Teola's own")
-        if name.lower() in (one.lower() for one in found):
+        if name.lower() in (taken.lower() for taken in sources):
             raise InputError(f"two tables are called {name!r}: names do not differ by case")
-        found[name] = value if hasattr(value, "register") else source_of(value)
-    return found
+        sources[name] = value if hasattr(value, "register") else source_of(value)
+    return sources

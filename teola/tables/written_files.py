@@ -28,19 +28,19 @@ OLD_S: Final = 86_400
 
 def checked_out(path: str | Path) -> Path:
     """The path of a result's file, which can be written there. Raises InputError."""
-    found = Path(path).expanduser()
-    if found.suffix.lower() not in FORMATS:
-        raise InputError(f"{found}: the name of a result must end in one of {', '.join(FORMATS)}")
-    if not found.parent.is_dir():
-        raise InputError(f"{found}: there is no folder {found.parent}")
-    if found.is_dir() or not os.access(found.parent, os.W_OK):
-        raise InputError(f"{found} cannot be written")
-    return found
+    file = Path(path).expanduser()
+    if file.suffix.lower() not in FORMATS:
+        raise InputError(f"{file}: the name of a result must end in one of {', '.join(FORMATS)}")
+    if not file.parent.is_dir():
+        raise InputError(f"{file}: there is no folder {file.parent}")
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise InputError(f"{file} cannot be written")
+    return file
 
 
 class PartFolder:
-    """Files with the rows of a result as they come, each of them whole: `001.csv` and so on, in a
-    folder beside the result's file. It goes when the result is there."""
+    """A folder of files with rows of a result as they come, beside the result's file: `001.csv` and
+    so on, each complete. It is removed when the result is written."""
 
     def __init__(self, path: Path) -> None:
         self._format = FORMATS[path.suffix.lower()]
@@ -53,8 +53,8 @@ class PartFolder:
         import duckdb
 
         self.folder.mkdir(exist_ok=True)
-        made = self.folder / f"{self._count + 1:03d}{self._suffix}"
-        hidden = made.with_name(f".{made.name}")
+        file = self.folder / f"{self._count + 1:03d}{self._suffix}"
+        hidden = file.with_name(f".{file.name}")
         try:
             (row,) = con.execute(
                 f"COPY ({sql}) TO {literal(str(hidden))} ({self._format})"
@@ -64,7 +64,7 @@ class PartFolder:
         if not row[0]:
             hidden.unlink(missing_ok=True)
             return
-        hidden.replace(made)
+        hidden.replace(file)
         self._count += 1
 
     def close(self) -> None:
@@ -73,13 +73,13 @@ class PartFolder:
 
 
 def part_of(path: Path) -> Path:
-    """What stands for a file until it is whole."""
+    """The path under which a file is written until it is complete."""
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 def write_result(con: duckdb.DuckDBPyConnection, sql: str, path: Path) -> int:
-    """Write a query's rows; how many. Raises InputError where the disk takes no more, and leaves
-    no file then."""
+    """Write a query's rows. Returns how many. Raises InputError where the disk takes no more, and
+    leaves no file then."""
     import duckdb
 
     part = part_of(path)

@@ -30,14 +30,14 @@ from teola.runtime.python_engine import PythonEngine
 from teola.runtime.values import text_of
 
 
-def number(*values: object) -> int:
+def hash_number(*values: object) -> int:
     """A number that depends on `values` and nothing else."""
     text = json.dumps([text_of(value) for value in values])
     return int.from_bytes(sha256(text.encode()).digest()[:8])
 
 
 def vector(text: object) -> list[float]:
-    return [(number(text, i) % 2001 - 1000) / 1000 for i in range(4)]
+    return [(hash_number(text, i) % 2001 - 1000) / 1000 for i in range(4)]
 
 
 def spec(name: str, kind: EngineKind, ops: set[Op], **limits: Any) -> EngineSpec:
@@ -123,7 +123,7 @@ class HashReranker(CountsStarts):
     async def execute(self, requests: Sequence[Request]) -> Sequence[EngineResult | Exception]:
         await asyncio.sleep(0)
         return [
-            {"scores": [number(r.inputs["question"], h) % 997 / 997 for h in r.inputs["hits"]]}
+            {"scores": [hash_number(r.inputs["question"], h) % 997 / 997 for h in r.inputs["hits"]]}
             for r in requests
         ]
 
@@ -179,10 +179,10 @@ class HashModel(CountsStarts):
     def text(self, prompt: str, decode: DecodeParams) -> str:
         """The answer to `prompt`."""
         if decode.items is None:
-            return f"answer {number(prompt) % 10**6}"
+            return f"answer {hash_number(prompt) % 10**6}"
         fewest = 1 if decode.parser == "numbered" else 0
-        count = max(fewest, number(prompt, "count") % (decode.items + 3))
-        items = [f"item {number(prompt, i) % 10**4}" for i in range(count)]
+        count = max(fewest, hash_number(prompt, "count") % (decode.items + 3))
+        items = [f"item {hash_number(prompt, i) % 10**4}" for i in range(count)]
         if decode.parser == "json_list":
             return json.dumps(items)
         if decode.parser == "numbered":

@@ -14,7 +14,7 @@ from typing import Any
 from teola.engine import Chunk, Scope
 from teola.errors import TemplateError
 from teola.testing.choices import Choices, SeededChoices
-from teola.testing.hash_engines import number
+from teola.testing.hash_engines import hash_number
 from teola.workflow.build import Builder
 from teola.workflow.component import Component, Template
 from teola.workflow.components import (
@@ -214,10 +214,10 @@ class _Grower:
         name = self._name("say")
 
         async def say(x: Any) -> str:
-            return f"{name}({number(x) % 10**5})"
+            return f"{name}({hash_number(x) % 10**5})"
 
         async def say_both(x: Any, y: Any = None) -> str:
-            return f"{name}({number(x, y) % 10**5})"
+            return f"{name}({hash_number(x, y) % 10**5})"
 
         two = self.choices.flag()
         if two:
@@ -231,7 +231,7 @@ class _Grower:
 
         async def effect(x: Any) -> str:
             effects.append(name)
-            return f"{name}({number(x) % 10**5})"
+            return f"{name}({hash_number(x) % 10**5})"
 
         given = self._give(visible, "text")
         return Function(effect, outputs=given, name=name, inputs=inputs, effect=True)
@@ -241,7 +241,7 @@ class _Grower:
         name = self._name("each")
 
         async def each(xs: list[Any]) -> list[Any]:
-            return [f"{name}({number(x) % 10**5})" for x in xs]
+            return [f"{name}({hash_number(x) % 10**5})" for x in xs]
 
         given = self._give(visible, "texts")
         return Function(each, outputs=given, name=name, inputs=inputs, batched="xs", pure=True)
@@ -319,7 +319,7 @@ class _Grower:
         return Loop(
             body,
             carry={carried: output},
-            until=lambda text: number(text) % 3 == remainder,
+            until=lambda text: hash_number(text) % 3 == remainder,
             reads=[output],
             gives=[output],
             at_most=self.choices.whole(1, 4),
@@ -358,7 +358,7 @@ class _Grower:
         name = self._name("join")
 
         async def join(x: Any, y: Any = None) -> str:
-            return f"{name}({number(x, y) % 10**5})"
+            return f"{name}({hash_number(x, y) % 10**5})"
 
         inputs, outputs = {"x": x, "y": y}, [self._name("text")]
         return Function(join, outputs=outputs, name=name, inputs=inputs, pure=True)
@@ -378,7 +378,7 @@ class _Grower:
         for names in seen:
             visible |= names
         return Condition(
-            lambda value: number(value) % 2 == odd,
+            lambda value: hash_number(value) % 2 == odd,
             reads=[read],
             then=branches[0],
             otherwise=branches[1] if len(branches) > 1 else None,

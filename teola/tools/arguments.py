@@ -68,12 +68,12 @@ class ArgumentChecker:
         schema: Any = error.schema
         instance: Any = error.instance
         expected: Any = error.validator_value
-        where = named(error.absolute_path)
+        where = argument_at(error.absolute_path)
         if keyword == "required":
             for name in expected:
                 if name not in instance:
                     of = schema.get("properties", {}).get(name, {})
-                    path = named([*error.absolute_path, name])
+                    path = argument_at([*error.absolute_path, name])
                     yield f"{path} is missing: {in_words(of, self.schema)}"
         elif keyword == "additionalProperties" and not expected:
             for name in instance:
@@ -96,7 +96,7 @@ class ArgumentChecker:
         return f"{of} {shown(name)}{hint}{takes}"
 
 
-def named(path: Iterable[str | int]) -> str:
+def argument_at(path: Iterable[str | int]) -> str:
     """Where a value stands: argument 'places[0].name'."""
     text = ""
     for part in path:

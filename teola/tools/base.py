@@ -30,7 +30,7 @@ from teola.tools.gate import Gate
 from teola.tools.json_schema import JsonSchema
 from teola.tools.loop_life import here
 from teola.tools.references import MOST_ARGUMENT_CHARS
-from teola.tools.tool_result import LEAST_CHARS, ToolResult, cut, read
+from teola.tools.tool_result import LEAST_CHARS, ToolResult, cut, read_result
 
 MOST_CHARS: Final = 20_000
 """Characters of a result, unless a tool says otherwise."""
@@ -191,7 +191,7 @@ class Tool:
         try:
             async with timer:
                 returned = await self.carry_out(arguments, context)
-            reading = partial(read, returned, self.most_chars, self.most_bytes)
+            reading = partial(read_result, returned, self.most_chars, self.most_bytes)
             return await here().aside(reading, returned)
         except asyncio.CancelledError as error:
             if task.cancelling():

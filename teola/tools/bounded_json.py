@@ -185,7 +185,7 @@ class _Walk:
         room = self.most - self.bytes
         if len(text) > room:
             return self._end(text)
-        text = clean(text)
+        text = without_surrogates(text)
         size = len(encode_basestring(text))
         wide = 0 if text.isascii() else len(text.encode()) - len(text)
         if size + wide > room:
@@ -220,7 +220,7 @@ class _Walk:
     def _shorten(self, top: _Level, text: str) -> None:
         room, short = self.most - self.bytes, text
         while True:
-            short = clean(short[: max(room - 2, 0)])
+            short = without_surrogates(short[: max(room - 2, 0)])
             size = len(encode_basestring(short))
             wide = 0 if short.isascii() else len(short.encode()) - len(short)
             if size + wide <= room or not short:
@@ -293,9 +293,9 @@ def _formless(value: Any) -> Any:
 def _key(key: Any) -> str:
     """The name that a key becomes."""
     (name,) = to_jsonable_python({key: None})
-    return clean(name)
+    return without_surrogates(name)
 
 
-def clean(text: str) -> str:
+def without_surrogates(text: str) -> str:
     """Without half surrogate pairs, which no encoding takes."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -101,7 +101,7 @@ def _call_schema(name: str) -> JsonSchema:
     }
 
 
-def opened(decision: Any) -> tuple[str, Sequence[Any]]:
+def opened_decision(decision: Any) -> tuple[str, Sequence[Any]]:
     """Thought and calls of what a model wrote, as they stand there. Raises OutputError."""
     if not isinstance(decision, Mapping):
         raise OutputError(f"a decision must be an object with calls, got {shown(decision)}")
@@ -116,7 +116,7 @@ def opened(decision: Any) -> tuple[str, Sequence[Any]]:
     return thought, calls
 
 
-def fields_of(call: Any, place: int, taken: Collection[int]) -> tuple[int, str, Any]:
+def decision_fields(call: Any, place: int, taken: Collection[int]) -> tuple[int, str, Any]:
     """Number, tool and arguments of one call. place: its number, if it gives itself none. Raises
     OutputError; what is wrong with its arguments is that call's own affair."""
     where = f"call {place}"

@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from teola.errors import InputError, UnknownName
-from teola.tools.arguments import named
+from teola.tools.arguments import argument_at
 from teola.tools.base import Tool, ToolOptions
 from teola.tools.context import IdempotencyKey, ToolContext
 from teola.tools.gate import Gate
@@ -162,7 +162,7 @@ def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
 
 
 def _told(error: Any) -> str:
-    where, message = named(error["loc"]), error["msg"]
+    where, message = argument_at(error["loc"]), error["msg"]
     return f"{where}: {message[:1].lower()}{message[1:]}, got {shown(error['input'])}"
 
 

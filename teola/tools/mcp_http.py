@@ -23,7 +23,7 @@ from teola.tools.mcp_messages import (
 )
 
 
-async def bound(response: httpx2.Response, most_bytes: int, threads: Threads) -> None:
+async def bound_response(response: httpx2.Response, most_bytes: int, threads: Threads) -> None:
     """Let a response give only messages that are within the bounds."""
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise httpx2.DecodingError("the server compresses its answers, which it was asked not to")

@@ -39,7 +39,7 @@ TIMEOUT_S: Final = 60.0
 START_S: Final = 30.0
 MOST_DESCRIPTION: Final = 4_000
 """Characters of a foreign tool's description."""
-MOST_TOOLS: Final = 512
+MOST_SERVER_TOOLS: Final = 512
 MOST_LIST_CHARS: Final = 2**19
 """Tools of one server, and characters of their descriptions and schemas."""
 NAMED: Final = 128
@@ -81,7 +81,7 @@ class ToolServer:
     start_s: float = START_S
     retries: int | None = None
     most_chars: int = MOST_CHARS
-    most_tools: int = MOST_TOOLS
+    most_tools: int = MOST_SERVER_TOOLS
     most_list_chars: int = MOST_LIST_CHARS
     most_bytes: int = MOST_BYTES
     most_argument_chars: int = MOST_ARGUMENT_CHARS
@@ -208,7 +208,7 @@ def mcp_tools(
     retries: int | None = None,
     at_once: int | None = None,
     most_chars: int = MOST_CHARS,
-    most_tools: int = MOST_TOOLS,
+    most_tools: int = MOST_SERVER_TOOLS,
     most_list_chars: int = MOST_LIST_CHARS,
     most_bytes: int = MOST_BYTES,
     most_argument_chars: int = MOST_ARGUMENT_CHARS,

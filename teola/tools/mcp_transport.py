@@ -222,14 +222,14 @@ async def _requests_to(server: ByUrl) -> AsyncIterator[Any]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    from teola.tools.mcp_http import bound
+    from teola.tools.mcp_http import bound_response
 
     threads = Threads("teola-tool-server")
     timeout = httpx2.Timeout(30.0, read=READ_S)
     # what is compressed could be any size once it is read
     headers = {"accept-encoding": "identity", **server.headers}
     hooks: dict[str, list[Callable[..., Any]]] = {
-        "response": [partial(bound, most_bytes=server.most_message_bytes, threads=threads)]
+        "response": [partial(bound_response, most_bytes=server.most_message_bytes, threads=threads)]
     }
     try:
         async with (

@@ -27,7 +27,7 @@ KNOWN: Final = 1024
 MOST_DESCRIPTION: Final = 4_000
 
 
-def listed(box: Toolbox) -> list[dict[str, Any]]:
+def listed_tools(box: Toolbox) -> list[dict[str, Any]]:
     """The tools of a box as JSON values."""
     return [
         {
@@ -42,7 +42,7 @@ def listed(box: Toolbox) -> list[dict[str, Any]]:
     ]
 
 
-def known(offered: Iterable[Mapping[str, Any]], own: Toolbox) -> list[Tool]:
+def known_tools(offered: Iterable[Mapping[str, Any]], own: Toolbox) -> list[Tool]:
     """The tools of a list: the `own` ones among them as they are, others so that calls can be
     decided on and not made."""
     return [
@@ -110,7 +110,7 @@ class ToolsCheck:
                 f"tools have more than the {characters} characters of JSON of "
                 "`max_client_tool_characters`; shorten their descriptions, or send fewer"
             )
-        digest = digest_of(specs)
+        digest = tools_digest(specs)
         if digest not in self._known:
             self._check(specs)
             if len(self._known) >= KNOWN:
@@ -199,7 +199,7 @@ def chosen_of(choice: Any, names: Mapping[str, str]) -> tuple[str, ...]:
     return chosen
 
 
-def digest_of(values: Iterable[Any]) -> str:
+def tools_digest(values: Iterable[Any]) -> str:
     """Digest of JSON values. Each is written by itself: one long write would hold everybody up."""
     digest = blake2b(digest_size=16)
     for value in values:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from teola.plain_json import beginning, written
-from teola.tools.bounded_json import CutJson, bounded, clean
+from teola.plain_json import beginning, json_of
+from teola.tools.bounded_json import CutJson, bounded, without_surrogates
 
 LEAST_CHARS: Final = 200
 """The bound of a result leaves room for the note that it was cut."""
@@ -49,11 +49,11 @@ class Shown(NamedTuple):
     value: Any
 
 
-def read(returned: Any, most_chars: int, most_bytes: int) -> ToolResult:
+def read_result(returned: Any, most_chars: int, most_bytes: int) -> ToolResult:
     """What a tool returned, as text and as JSON within its bounds. Raises OutputError."""
     if isinstance(returned, Shown):
         kept = bounded(returned.value, most_bytes)
-        text_and_length = clean(returned.text[:most_chars]), len(returned.text)
+        text_and_length = without_surrogates(returned.text[:most_chars]), len(returned.text)
     else:
         kept = bounded(returned, most_bytes)
         text_and_length = _told(kept, most_chars)
@@ -64,7 +64,7 @@ def read(returned: Any, most_chars: int, most_bytes: int) -> ToolResult:
 
 def as_text(value: Any) -> str:
     """JSON values as JSON."""
-    return clean(written(value))
+    return without_surrogates(json_of(value))
 
 
 def cut(text: str, most_chars: int) -> str:
@@ -84,7 +84,7 @@ def _told(kept: CutJson, most_chars: int) -> tuple[str, int]:
     if isinstance(kept.value, str):
         return kept.value[:most_chars], kept.whole or len(kept.value)
     if kept.characters <= most_chars:
-        return written(kept.value), kept.characters
+        return json_of(kept.value), kept.characters
     return beginning(kept.value, most_chars), kept.characters
 
 

@@ -8,7 +8,7 @@ from teola.tools.base import LEAST_BYTES, MOST_BYTES, MOST_CHARS
 from teola.tools.mcp_messages import MESSAGE_BYTES
 from teola.tools.mcp_server import (
     MOST_LIST_CHARS,
-    MOST_TOOLS,
+    MOST_SERVER_TOOLS,
     START_S,
     TIMEOUT_S,
     ToolServer,
@@ -64,7 +64,9 @@ class ToolTable(BaseModel):
         default=MOST_CHARS, ge=LEAST_CHARS, description="Characters of a result that a model reads."
     )
     most_tools: int = Field(
-        default=MOST_TOOLS, ge=1, description="Tools of the server's list; more are left out."
+        default=MOST_SERVER_TOOLS,
+        ge=1,
+        description="Tools of the server's list; more are left out.",
     )
     most_list_chars: int = Field(
         default=MOST_LIST_CHARS,

@@ -18,9 +18,9 @@ from teola.tools.decision import (
     MOST_CALLS,
     Decision,
     PlannedCall,
+    decision_fields,
     decision_schema,
-    fields_of,
-    opened,
+    opened_decision,
 )
 from teola.tools.function_tool import tool
 from teola.tools.json_schema import REFERENCES, JsonSchema, shown
@@ -159,7 +159,7 @@ class Toolbox:
                 decision = json.loads(decision)
             except (ValueError, RecursionError) as error:
                 raise OutputError(f"a decision must be JSON: {error}") from None
-        thought, listed = opened(decision)
+        thought, listed = opened_decision(decision)
         numbers = set(earlier)
         calls = []
         for place, call in enumerate(listed, first):
@@ -174,7 +174,7 @@ class Toolbox:
         none. references: its arguments may refer to results; else they are what they are. Raises
         OutputError for what is none."""
         numbers = frozenset(earlier)
-        number, name, arguments = fields_of(call, place, numbers)
+        number, name, arguments = decision_fields(call, place, numbers)
         if not isinstance(arguments, Mapping):
             message = (
                 f"{name} was not called: its arguments must be an object, got {shown(arguments)}"

@@ -248,7 +248,7 @@ def _check(called: str, thing: Any) -> None:
         )
 
 
-REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
+COMPONENT_TYPES: Final[Registry[Component | type[Component]]] = Registry(
     "component", "teola.components", {}, _check
 )
 """Components by name; `teola.workflow.components` adds its own."""
@@ -257,13 +257,13 @@ REGISTRY: Final[Registry[Component | type[Component]]] = Registry(
 def named(name: str) -> Component:
     """The component called `name`, with the parameters that it has by default. Raises UnknownName,
     and InputError where it cannot be made without any."""
-    thing = REGISTRY.find(name)
+    thing = COMPONENT_TYPES.find(name)
     if isinstance(thing, Component):
         return thing
     try:
         return thing()
     except TypeError as error:
-        raise InputError(f"{REGISTRY.called(name)} needs parameters: {error}") from None
+        raise InputError(f"{COMPONENT_TYPES.called(name)} needs parameters: {error}") from None
 
 
 def _in_template(name: str) -> Component:

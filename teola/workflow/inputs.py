@@ -123,7 +123,7 @@ def check_value(name: str, kind: Kind | str, value: Any, *, empty: bool = False)
         raise InputError(f"input {name!r} must be a list of texts")
 
 
-def check(given: Mapping[str, Any], inputs: Mapping[str, Input], app: str) -> None:
+def check_inputs(given: Mapping[str, Any], inputs: Mapping[str, Input], app: str) -> None:
     """Raise InputError unless `given` fits the inputs that the application declares."""
     documents = any(entry.kind is Kind.DOCUMENTS for entry in inputs.values())
     extra = {"collection", "filters"} if documents else set()

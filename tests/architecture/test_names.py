@@ -1,11 +1,12 @@
-"""A public name means one thing: of a class, of an alias, of what is imported under another name;
-and so does the name of a file."""
+"""A public name means one thing: of a class, of an alias, of what is imported, be it under another
+name or its own; and so does the name of a file."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 import pytest
 
@@ -27,7 +28,7 @@ MOVED: frozenset[str] = frozenset({"job.py", "result.py"})
 def meanings(file: str, source: str) -> Iterator[tuple[str, str]]:
     """(name, what it means) of a file: its classes, wherever they stand, and its aliases, which are
     also what is imported under another name."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield node.name, f"{file}:{node.lineno}"
@@ -75,11 +76,99 @@ def several(files: dict[str, str]) -> dict[str, list[str]]:
     return {name: all_of_it for name, all_of_it in found.items() if len(all_of_it) > 1}
 
 
+Thing = tuple[str, str]
+"""A module, and a name in it."""
+
+
+def imported_things(files: dict[str, str]) -> dict[str, set[str]]:
+    """Name -> the things that it means where files import it as it is, where there are several.
+    Names of libraries are theirs, and modules have the name of their file."""
+    defined: dict[str, set[str]] = {}
+    passed_on: dict[Thing, Thing] = {}
+    imports: set[Thing] = set()
+    for file, source in files.items():
+        module, tree = module_of(file), tree_of(source)
+        defined[module] = {name for node in tree.body for name in defined_by(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                origin = imported_from(file, node.module or "", node.level)
+                for alias in node.names:
+                    passed_on.setdefault((module, alias.name), (origin, alias.name))
+                    if not alias.asname and not alias.name.startswith("_"):
+                        imports.add((origin, alias.name))
+    things: dict[str, set[str]] = {}
+    for module, name in imports:
+        thing = module, name
+        while thing[1] not in defined.get(thing[0], ()) and thing in passed_on:
+            thing = passed_on[thing]
+        if thing[1] in defined.get(thing[0], ()):
+            things.setdefault(name, set()).add(".".join(thing))
+    return {name: several for name, several in things.items() if len(several) > 1}
+
+
+def module_of(file: str) -> str:
+    """`teola_engines.llm.prompts` of `engines/llm/prompts.py`."""
+    top, *below = file.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join([INSTALLED.get(top, top), *below])
+
+
+def defined_by(node: ast.stmt) -> Iterator[str]:
+    """Names that a statement of a module gives to functions, classes and values."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.If | ast.Try):
+        for inner in [*node.body, *node.orelse]:
+            yield from defined_by(inner)
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+@cache
+def tree_of(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
+@cache
+def own_files() -> dict[str, str]:
+    files = python_files("teola", "engines", "apps")
+    return {str(file.relative_to(ROOT)): file.read_text() for file in files}
+
+
 def test_a_public_name_means_one_thing() -> None:
-    files = python_files("teola", "engines")
-    found = several({str(file.relative_to(ROOT)): file.read_text() for file in files})
+    found = several(own_files())
     assert {name: what for name, what in found.items() if name not in EXCEPTIONS} == {}
     assert found.keys() >= EXCEPTIONS, "take out of EXCEPTIONS what is mended"
+
+
+def test_what_files_import_by_a_name_is_one_thing() -> None:
+    assert imported_things(own_files()) == {}, "name one of them for what it alone is"
+
+
+@pytest.mark.parametrize(
+    ("other", "things"),
+    [
+        ("from a.d import read", {"a.b.read", "a.d.read"}),
+        ("from .d import read", {"a.b.read", "a.d.read"}),
+        ("from a import read", {"a.b.read", "a.d.read"}),
+        ("from a.d import read as read_text", None),
+        ("from a.c import read", None),
+        ("from a import d\nd.read()", None),
+        ("from library import read", None),
+    ],
+)
+def test_a_name_that_is_imported_from_two_modules_is_found(
+    other: str, things: set[str] | None
+) -> None:
+    files = {
+        "a/__init__.py": "from a.d import read",
+        "a/b.py": "def read(): ...",
+        "a/c.py": "from a.b import read",
+        "a/d.py": "if TYPED:\n    read, write = [], {}\nelse:\n    read = {}",
+        "a/e.py": other,
+    }
+    files["a/__init__.py"] = files["a/__init__.py"] if other == "from a import read" else ""
+    assert imported_things(files) == ({} if things is None else {"read": things})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from teola import tables
 from teola.errors import InputError
-from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, call_of
+from teola.tables.llm_call import GROUP_OPTIONS, OPTIONS, llm_call_of
 from teola.tables.marks import WRITTEN
 from teola.tables.planner import plan_text
 from tests.docs.blocks import ROOT
@@ -75,10 +75,10 @@ def test_defaults_are_those_of_the_page() -> None:
         option.partition(" ")[0]: default
         for option, _, default, _ in table_rows(section("Options"))
     }
-    plain, group = call_of("x", {}), call_of("x", {}, grouped=True).group
+    plain, group = llm_call_of("x", {}), llm_call_of("x", {}, grouped=True).group
     assert group is not None
     assert told["max_tokens"] == f"{plain.max_tokens}; with choices the longest one and 8 more"
-    assert call_of("x", {"choices": ["Yes", "No"]}).max_tokens == len("Yes") + 8
+    assert llm_call_of("x", {"choices": ["Yes", "No"]}).max_tokens == len("Yes") + 8
     assert told["part_tokens"] == str(group.part_tokens)
     assert told["temperature"] == f"{plain.temperature:g}"
     for name in ("shared", "fixed_order"):

@@ -31,7 +31,7 @@ from teola.engine import (
     near,
 )
 from teola.runtime.documents import estimates
-from teola.runtime.engines import REGISTRY, EngineConfig
+from teola.runtime.engines import ENGINE_TYPES, EngineConfig
 from teola.runtime.hosts.local import LocalHost
 from teola.runtime.hosts.process import ProcessEngine
 
@@ -97,7 +97,7 @@ def made(name: str) -> Any:
     return EngineConfig(name, OPTIONS.get(name, {})).make(name)
 
 
-@pytest.mark.parametrize("name", REGISTRY.offered())
+@pytest.mark.parametrize("name", ENGINE_TYPES.offered())
 def test_an_engine_has_just_these(name: str) -> None:
     engine = made(name)
     assert {one for one in CAPABILITIES if isinstance(engine, one)} == HAVE.get(name, set())

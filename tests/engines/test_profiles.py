@@ -9,7 +9,7 @@ import pytest
 
 from teola.graph import Op
 from teola.passes import estimate
-from teola.profile import load
+from teola.profile import load_profile
 from teola_apps.naive_rag import app
 from tests.architecture.tree import ROOT
 
@@ -25,7 +25,7 @@ def test_there_are_some_and_the_page_lists_them() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_profile_fits_what_was_measured(file: Path) -> None:
-    profile, data = load(str(file)), json.loads(file.read_text())
+    profile, data = load_profile(str(file)), json.loads(file.read_text())
     assert profile.name == file.stem
     assert set(profile.engines) == set(data["measured"]) == set(data["measured_on"])
     for name, points in data["measured"].items():
@@ -50,6 +50,6 @@ def test_a_profile_names_machine_and_versions(file: Path) -> None:
 def test_a_profile_is_what_explain_goes_by(file: Path) -> None:
     plan = app.explain(question="Why?", profile=str(file))
     (embed,) = [p for p in plan.optimised.p_graph.primitives if p.id == "embed.embed"]
-    seconds = load(str(file)).engines["embedding"].seconds(Op.EMBEDDING, 1, 256)
+    seconds = load_profile(str(file)).engines["embedding"].seconds(Op.EMBEDDING, 1, 256)
     assert embed.op is Op.EMBEDDING
     assert estimate.seconds(plan.optimised.p_graph, embed, plan.profile) < 2 * seconds

@@ -31,7 +31,7 @@ from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown, InstanceUp
 from teola.testing.bench import Bench
-from teola.testing.hash_engines import CountsStarts, number, spec
+from teola.testing.hash_engines import CountsStarts, hash_number, spec
 from teola.tools import tool
 from tests.golden.noting import NotingCore, answered, shown, traced
 from tests.properties.drawn import Drawn
@@ -94,7 +94,7 @@ async def better(draft: str, answer: str) -> str:
 
 @component(outputs="note", pure=True)
 async def note(topic: str) -> str:
-    await asyncio.sleep(0.01 * (number(topic) % 5))
+    await asyncio.sleep(0.01 * (hash_number(topic) % 5))
     return f"note on {topic}"
 
 
@@ -244,7 +244,9 @@ class Web(CountsStarts):
         return [{"hits": [self._hits(q) for q in r.inputs["queries"]]} for r in requests]
 
     def _hits(self, query: str) -> list[Hit]:
-        return [Hit(f"{number(query)}/{k}", "web", f"{query} is {k}", 1.0 - k) for k in range(2)]
+        return [
+            Hit(f"{hash_number(query)}/{k}", "web", f"{query} is {k}", 1.0 - k) for k in range(2)
+        ]
 
 
 class Writer(KeyedModel):
@@ -252,10 +254,10 @@ class Writer(KeyedModel):
 
     def text(self, prompt: str, decode: Any) -> str:
         if "Reply with one word" in prompt:
-            return "no" if number(prompt) % 2 else "yes"
+            return "no" if hash_number(prompt) % 2 else "yes"
         if decode.schema is not None or ("look" in prompt and "send" in prompt):
             if "Calls so far" in prompt:
-                return json.dumps({"answer": f"answer {number(prompt) % 1000}"})
+                return json.dumps({"answer": f"answer {hash_number(prompt) % 1000}"})
             made = [("look", {"query": "a b"}), ("look", {"query": "c"}), ("send", {"text": "$1"})]
             calls = [{"tool": name, "args": args} for name, args in made]
             return json.dumps({"thought": "as it is", "calls": calls})

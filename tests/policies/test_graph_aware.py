@@ -333,7 +333,7 @@ def test_whoever_never_comes_back_is_not_waited_for() -> None:
 @catches(
     "held-beyond-its-time",
     "what is held by the policy's own bound is not",
-    edited(GraphAware.free, "one[0] + self.held_s", "one[0] + 300"),
+    edited(GraphAware.free, "waiting[0] + self.held_s", "waiting[0] + 300"),
 )
 def test_nothing_is_held_for_longer_than_held_s() -> None:
     queue = routed(held_s=0.5)

@@ -9,7 +9,7 @@ from math import inf
 
 import pytest
 
-from teola.kv.policies.pauses import AGES, FEW
+from teola.kv.policies.pauses import AGES, FEW_PAUSES
 from teola.policies.routing.programs import Programs
 from teola.policies.routing.returns import FORGET, FORGOTTEN_S, REFIT, Returns
 from teola.policies.work import Work
@@ -254,14 +254,14 @@ def test_away_and_back_and_away_again_it_is_waited_for_anew(times: int) -> None:
 def test_while_nothing_is_known_each_is_waited_for_as_long_as_it_was_there() -> None:
     returns = Returns()
     assert [returns.hope_s("kind", age_s, 0.0) for age_s in (1.0, 40.0)] == [1.0, 40.0]
-    for _ in range(FEW):
+    for _ in range(FEW_PAUSES):
         back(returns, "kind", 5.0)
     assert 4.0 < returns.hope_s("kind", 40.0, 0.0) < 6.0
 
 
 def test_a_rate_holds_until_the_age_at_which_it_changes() -> None:
     returns = Returns()
-    for seconds in (0.5, 1.0, 5.0, 40.0) * FEW:
+    for seconds in (0.5, 1.0, 5.0, 40.0) * FEW_PAUSES:
         back(returns, "kind", seconds)
     age_s, ages = 0.0, list[float]()
     while age_s < inf:
@@ -279,15 +279,15 @@ def test_a_rate_holds_until_the_age_at_which_it_changes() -> None:
 @catches(
     "silence-teaches-late",
     "a session that ended in silence teaches nothing for an hour",
-    edited(Returns._fitted, "_add(gone, self._away.get(one, ()), now)", "pass"),
+    edited(Returns._fitted, "_add(gone, self._away.get(kind, ()), now)", "pass"),
 )
 def test_silence_teaches_as_it_goes_on() -> None:
     rates = []
     for silent_s in (0.5, 60.0):
         returns = Returns()
-        for _ in range(FEW):
+        for _ in range(FEW_PAUSES):
             back(returns, "kind", 2.0)
-        for _ in range(3 * FEW):
+        for _ in range(3 * FEW_PAUSES):
             returns.away("kind", 0.0)
         rates.append(returns.rate("kind", 0.0, silent_s))
     assert 0.4 < rates[0] < 0.6, "one each two seconds"
@@ -318,7 +318,7 @@ def test_a_session_that_ended_in_silence_stops_counting_within_its_learned_time(
 )
 def test_a_pause_ends_when_a_call_comes_and_not_when_it_is_sent() -> None:
     programs = Programs(1)
-    for k in range(FEW + 1):
+    for k in range(FEW_PAUSES + 1):
         work = call(f"a{k}", (), 10.0 * k, total=10, program="a")
         programs.came(work)
         programs.expire(10.0 * k + 7.0)  # it is held so long
@@ -326,7 +326,7 @@ def test_a_pause_ends_when_a_call_comes_and_not_when_it_is_sent() -> None:
         programs.left(work, 10.0 * k + 8.0, 0)
     program = programs.get("a")
     assert program is not None
-    assert 1.0 < program.until - 10.0 * FEW - 8.0 < 3.0, "its pauses are of 2 s"
+    assert 1.0 < program.until - 10.0 * FEW_PAUSES - 8.0 < 3.0, "its pauses are of 2 s"
 
 
 @catches(
@@ -341,7 +341,7 @@ def test_a_pause_ends_when_a_call_comes_and_not_when_it_is_sent() -> None:
 )
 def test_a_pause_is_filed_by_the_pause_before() -> None:
     programs, now = Programs(1), 0.0
-    for k in range(4 * FEW):  # by turns of 2 s and of 100 s
+    for k in range(4 * FEW_PAUSES):  # by turns of 2 s and of 100 s
         turn(programs, f"a{k}", now, now + 1.0)
         now += 1.0 + (2.0, 100.0)[k % 2]
     since = now - 100.0

@@ -254,7 +254,7 @@ def test_marginal_cost_counts_whom_a_prefill_stalls() -> None:
 @catches(
     "priced-once",
     "what is learned of times changes nothing",
-    edited(MarginalCost._priced, "any(map(is_not, profiles, known))", "False"),
+    edited(MarginalCost._priced, "any(map(is_not, profiles, priced))", "False"),
 )
 def test_marginal_cost_counts_the_context_that_is_decoded() -> None:
     """By times that are learned after its first call."""

@@ -17,7 +17,7 @@ from teola.passes import PIPELINE, optimise
 from teola.profile import default
 from teola.runtime.live.query import Ending
 from teola.schedule.plan import Plan
-from teola.testing.hash_engines import CountsStarts, HashModel, number, spec
+from teola.testing.hash_engines import CountsStarts, HashModel, hash_number, spec
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
 from teola_apps.search_agent import app
@@ -40,8 +40,8 @@ class HashWeb(CountsStarts):
     def _hits(self, request: Request, query: str) -> list[Hit]:
         self.asked.append(query)
         assert isinstance(request.params, WebSearchParams)
-        count = min(number(query, "count") % 6, request.params.top_k)
-        pages = [number(query, i) % 9 for i in range(count)]
+        count = min(hash_number(query, "count") % 6, request.params.top_k)
+        pages = [hash_number(query, i) % 9 for i in range(count)]
         return [Hit(f"https://x.example/{n}", f"Page {n}", f"text {n}", n / 9) for n in pages]
 
 
@@ -49,7 +49,7 @@ class HashJudge(HashModel):
     """Says yes, no, or nothing clear."""
 
     def text(self, prompt: str, decode: DecodeParams) -> str:
-        return ("Yes.", "no", "Hm")[number(prompt) % 3]
+        return ("Yes.", "no", "Hm")[hash_number(prompt) % 3]
 
 
 def engines() -> dict[str, Engine | Sequence[Engine]]:

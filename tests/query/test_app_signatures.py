@@ -10,7 +10,7 @@ import pytest
 from teola import App, Result, engine
 from teola.errors import InputError
 from teola.query.job import Job
-from teola.query.parameters import resume_call, run_call
+from teola.query.parameters import resume_call, run_call_of
 from teola.query.spec import QuerySpec
 from tests.query.mail import mail_apps
 
@@ -20,7 +20,7 @@ def test_every_way_to_ask_takes_the_same(name: str) -> None:
     method = getattr(App, name)
     me, *taken = inspect.signature(method).parameters.values()
     assert me.name == "self"
-    assert taken == list(inspect.signature(run_call).parameters.values())
+    assert taken == list(inspect.signature(run_call_of).parameters.values())
     assert inspect.iscoroutinefunction(method) == (name == "arun")
     assert method.__doc__
 

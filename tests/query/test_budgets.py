@@ -24,7 +24,7 @@ from teola.runtime.billing import Billing
 from teola.runtime.day_accounts import DayBudget
 from teola.runtime.live.paying import Paying
 from teola.runtime.live.steps import Steps
-from teola.testing.hash_engines import HashModel, number
+from teola.testing.hash_engines import HashModel, hash_number
 from teola.tools import component_tool, tool
 from tests.planted import catches, edited
 from tests.runtime.live.test_steps import Log
@@ -237,7 +237,7 @@ class Estimated(Metered):
 
     async def generate(self, call: Call) -> AsyncIterator[Delta]:
         text = "".join(part.text for part in call.all_parts)
-        prompt = round(len(text) / 4 * (1.3 + 0.1 * (number(text) % 100) / 100)) + 11
+        prompt = round(len(text) / 4 * (1.3 + 0.1 * (hash_number(text) % 100) / 100)) + 11
         self.bill += prompt
         cut = self.said(call)[: call.decode.max_tokens]
         for piece in cut:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from teola import App, Indexing, Runtime, component
-from teola.errors import DocumentError, QueryFailed, whole
+from teola.errors import DocumentError, QueryFailed, error_text
 from teola.runtime.documents import collected
 from tests.command_line import CommandLine
 
@@ -53,7 +53,7 @@ def test_an_exception_of_several_lines_is_told_whole() -> None:
     ],
 )
 def test_whole(error: Exception, told: str) -> None:
-    assert whole(error) == told
+    assert error_text(error) == told
 
 
 def test_the_command_line_keeps_the_lines(teola: CommandLine, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from teola import App, EngineConfig, Generate, Runtime
-from teola.runtime.remembering import kept_in
+from teola.runtime.remembering import mementos_in
 from tests.fake_openai import FakeOpenAI
 
 FASTER = 6.0
@@ -52,7 +52,7 @@ def slowness(runtime: Runtime) -> list[float]:
 
 def kept(folder: Path) -> list[float]:
     """The same, as it is on disk, the fast one first."""
-    (memento,) = [one for one in kept_in(folder) if one.engine == "llm"]
+    (memento,) = [one for one in mementos_in(folder) if one.engine == "llm"]
     return sorted(one.factor for one in memento.lessons.engines["llm"].instances.values())
 
 

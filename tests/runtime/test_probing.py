@@ -18,7 +18,7 @@ from teola.learning import EngineTimes
 from teola.runtime import probing
 from teola.runtime.engines import DEFAULTS
 from teola.runtime.profiler import QUICK
-from teola.runtime.remembering import kept_in
+from teola.runtime.remembering import mementos_in
 from teola.testing.hash_engines import HashEmbedder, HashModel, MemoryStore
 from tests.fake_embeddings import FakeEmbeddings
 from tests.fake_openai import FakeOpenAI
@@ -44,7 +44,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, Any]]]
 @catches(
     "probed-again",
     "an engine is probed although it is remembered",
-    edited(probing.probe, "or memory.recall(", "or not memory.recall("),
+    edited(probing.probe_engine, "or memory.recall(", "or not memory.recall("),
 )
 def test_an_embedder_is_probed_once_and_remembered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -58,7 +58,7 @@ def test_an_embedder_is_probed_once_and_remembered(
     assert found.costs[Op.EMBEDDING].per_token_s > 0
     assert profile.source == f"learned from {found.seen} batches"
     assert profile.costs == found.costs
-    (kept,) = kept_in(tmp_path / "learned")
+    (kept,) = mementos_in(tmp_path / "learned")
     assert (kept.engine, kept.lessons.engines) == ("embedding", {"embedding": found})
     with Runtime(EMBEDDING, learn=tmp_path / "learned") as runtime:
         assert started(runtime, "embedding") == {"embedding": found}

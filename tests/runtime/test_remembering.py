@@ -21,7 +21,7 @@ from teola.graph import Op
 from teola.learning import Learner, Lessons
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime import remembering
-from teola.runtime.remembering import COMPONENTS, Memory, kept_in
+from teola.runtime.remembering import COMPONENTS, Memory, mementos_in
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
@@ -163,7 +163,7 @@ def test_each_engine_has_a_file_and_a_second_runtime_recalls_them(tmp_path: Path
     llm, components = sorted(files(folder), key=lambda name: name == COMPONENTS)
     assert llm.startswith("llm-")
     assert components == COMPONENTS
-    kept = {one.path.name: one for one in kept_in(folder)}
+    kept = {one.path.name: one for one in mementos_in(folder)}
     assert (kept[llm].engine, kept[llm].kind) == ("llm", "Steady")
     assert kept[llm].made_on["cores"] == len(os.sched_getaffinity(0))
     assert set(kept[llm].lessons.engines) == {"llm"}
@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_read_is_reported_and_replaced(
         assert "llm: learned from" in one.explain(question="?").text()
     told = [record.getMessage() for record in caplog.records]
     assert sum("what was learned cannot be read from" in one for one in told) == 2
-    assert len(list(kept_in(tmp_path))) == 2
+    assert len(list(mementos_in(tmp_path))) == 2
 
 
 @catches(
@@ -317,7 +317,7 @@ async def test_it_is_written_from_time_to_time(
         await asyncio.sleep(0.02)
         if any(name.endswith(".json") for name in files(tmp_path)):
             break
-    (one,) = kept_in(tmp_path)
+    (one,) = mementos_in(tmp_path)
     assert one.lessons.engines["llm"].step == StepTime(base_s=1.0)
     assert one.made_on
     assert Op.DECODING not in one.lessons.engines["llm"].costs

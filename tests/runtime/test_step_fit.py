@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from teola.errors import InputError, UnknownName
-from teola.profile import PUBLISHED, StepTime, load
+from teola.profile import PUBLISHED, StepTime, load_profile
 from teola.runtime.step_fit import (
     MeasuredRate,
     RecordedRequest,
     RecordedRun,
     errors,
     fitted_to_rates,
-    rates,
+    measured_rates,
     replay,
 )
 from tests.planted import catches, edited
@@ -88,32 +88,32 @@ def row(machine: str, isl: object = 100, **more: object) -> dict[str, object]:
 
 def test_rows_are_chosen_by_their_columns(tmp_path: Path) -> None:
     rows = [row("a", 100 + k) for k in range(8)] + [row("b") for _ in range(8)]
-    found = rates(written(tmp_path, *rows, row("a", ""), row("a", -3)), {"machine": "a"})
+    found = measured_rates(written(tmp_path, *rows, row("a", ""), row("a", -3)), {"machine": "a"})
     assert [rate.prompt for rate in found] == [*range(100, 108)]
     assert found[0] == MeasuredRate(100, 10, 4, 0.005)
-    assert len(rates(written(tmp_path, *rows))) == 16
+    assert len(measured_rates(written(tmp_path, *rows))) == 16
 
 
 def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
     few = written(tmp_path, row("a"), row("a"))
     with pytest.raises(InputError, match="2 runs"):
-        rates(few)
+        measured_rates(few)
     with pytest.raises(UnknownName, match="machin"):
-        rates(few, {"machin": "a"})
+        measured_rates(few, {"machin": "a"})
     with pytest.raises(InputError, match="no column 'concurrency'"):
-        rates(written(tmp_path, {"isl": 1}))
+        measured_rates(written(tmp_path, {"isl": 1}))
     with pytest.raises(InputError, match="absent"):
-        rates(tmp_path / "absent.csv")
+        measured_rates(tmp_path / "absent.csv")
 
 
 def test_published_llms_can_be_had_by_name() -> None:
     for name, known in PUBLISHED.items():
-        llm = load(name).engines["llm"]
+        llm = load_profile(name).engines["llm"]
         assert llm.step == known.step
         assert llm.source == known.source
         assert llm.keeps_prefixes
-        assert "embedding" in load(name).engines
-    eight = load("llama-8b-h100").engines["llm"]
+        assert "embedding" in load_profile(name).engines
+    eight = load_profile("llama-8b-h100").engines["llm"]
     assert eight.step.seconds(4, 2000) == pytest.approx(6.71e-3 + 2 * 0.046e-3)
     assert eight.step.seconds(0, 0, 1000, 1_000_000) == pytest.approx((6.71 + 23 + 1.06) / 1e3)
     assert (eight.max_batch, eight.max_sequences, eight.kv_blocks) == (2048, 256, 25_750)

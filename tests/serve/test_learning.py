@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from teola.runtime.remembering import kept_in
+from teola.runtime.remembering import mementos_in
 from tests.serve.process import ready
 
 
@@ -22,7 +22,7 @@ def test_engines_are_probed_before_a_server_is_ready_and_remembered(
         assert process.wait(60) == 0
     told = [json.loads(line)["event"] for line in log.read_text().splitlines()]
     assert told[: told.index("ready")].count("engine_probed") == 3
-    assert [one.engine for one in kept_in(folder)] == ["embedding", "llm", "vectorstore"]
+    assert [one.engine for one in mementos_in(folder)] == ["embedding", "llm", "vectorstore"]
 
     log.unlink()
     with ready(words, log) as (process, _):

@@ -15,7 +15,7 @@ from teola.query.job import Job
 from teola.runtime.observe.trace import Trace
 from teola.serve import board
 from teola.serve.board import Entry
-from teola.serve.intake.uploads import shown
+from teola.serve.intake.uploads import file_label
 from tests.serve.conftest import Served, soon
 
 ECHO = "/v1/apps/echo/queries"
@@ -287,5 +287,5 @@ def test_lists_and_texts_come_by_form_too(client: httpx.Client) -> None:
     ],
 )
 def test_a_files_name_is_a_label_and_no_path(given: str, label: str) -> None:
-    assert shown(given) == label
-    assert Path(shown(given)).name == shown(given)
+    assert file_label(given) == label
+    assert Path(file_label(given)).name == file_label(given)

@@ -139,13 +139,13 @@ def test_a_private_column_is_not_there_for_sqlite(guarded: Path) -> None:
 @catches(
     "private-star-in-file",
     "SQLite reads private columns by *",
-    edited("teola.sql.sqlite_reader:_reading", "in known.private", "== 1"),
+    edited("teola.sql.sqlite_reader:_reading", "in folded_table.private", "== 1"),
 )
 @catches(
     "private-rowid",
     "a private key is read by its other name",
     edited("teola.sql.sqlite_reader:_check_names", "if table.private else", "if False else"),
-    edited("teola.sql.sqlite_reader:_reading", "in known.private", "== 1"),
+    edited("teola.sql.sqlite_reader:_reading", "in folded_table.private", "== 1"),
 )
 def test_nor_by_other_names_of_it(tmp_path: Path) -> None:
     path = tmp_path / "crew.db"

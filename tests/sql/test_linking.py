@@ -48,7 +48,7 @@ def test_a_small_schema_is_given_whole_and_alike_for_every_question() -> None:
     "tables-without-joins",
     "tables of a large schema are given without what joins them",
     edited(
-        "teola.sql.linking:Linker._fitting", "for n in self._way(i, kept) if", "for n in [i] if"
+        "teola.sql.linking:Linker._fitting", "for n in self._way(i, linked) if", "for n in [i] if"
     ),
 )
 def test_of_a_large_schema_the_tables_of_a_question_with_what_joins_them() -> None:

@@ -62,7 +62,7 @@ QUERIES = [
 @catches(
     "half-groups",
     "a group whose part failed has the answer of another part",
-    edited(GroupAsking._settle, "CASE WHEN count({ERROR}) = 0 THEN", "CASE WHEN true THEN"),
+    edited(GroupAsking._settle, "CASE WHEN count({FAULT}) = 0 THEN", "CASE WHEN true THEN"),
 )
 @catches(
     "unordered",

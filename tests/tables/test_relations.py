@@ -97,7 +97,7 @@ def test_operations() -> None:
 @catches(
     "order-around",
     "an order stands in a SELECT around the one that lists the columns, and takes the limit along",
-    edited(Relation.order_by, "len(inside) == len(found)", "False"),
+    edited(Relation.order_by, "len(inside) == len(ordered)", "False"),
 )
 def test_a_limit_behind_a_select_stops_as_that_of_sql() -> None:
     rows = pa.table({"id": list(range(99)), "a": [f"text {k}" for k in range(99)]})

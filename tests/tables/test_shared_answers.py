@@ -156,7 +156,7 @@ def _stored(dsn: str) -> int:
     "what others have claimed is asked as well",
     edited(
         AnswersDatabase.claim,
-        "return {key for (key,) in self.execute(_CLAIM, given)}",
+        "return {key for (key,) in self.execute(_CLAIM, parameters)}",
         "return set(keys)",
     ),
 )

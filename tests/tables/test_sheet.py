@@ -12,7 +12,7 @@ import pytest
 
 from teola import tables
 from teola.tables.extract import extractor, first_match
-from teola.tables.llm_call import call_of
+from teola.tables.llm_call import llm_call_of
 from teola.tables.orders import ColumnStatistics, Orders, by_score, rank, row_cost, score
 from tests.tables.oracle import FunctionAsker
 
@@ -155,12 +155,12 @@ def test_9_cost_of_a_row() -> None:
 
 
 def test_10_patterns() -> None:
-    read = extractor(call_of("q", {"choices": ["Positive", "Negative", "Neutral"]}))
+    read = extractor(llm_call_of("q", {"choices": ["Positive", "Negative", "Neutral"]}))
     assert read("Sure! The sentiment is negative, not Positive.") == "Negative"
-    yes_no = extractor(call_of("q", {"choices": ["Yes", "No"]}))
+    yes_no = extractor(llm_call_of("q", {"choices": ["Yes", "No"]}))
     assert yes_no("I cannot tell") is None
     assert first_match("I cannot tell", ["Yes", "No"]) == (1, "no")
-    assert extractor(call_of("q", {"pattern": r"\b[0-5]\b"}))("Score: 4 out of 5") == "4"
+    assert extractor(llm_call_of("q", {"pattern": r"\b[0-5]\b"}))("Score: 4 out of 5") == "4"
 
 
 def test_11_cheap_filters_first() -> None:

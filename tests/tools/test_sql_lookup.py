@@ -357,7 +357,7 @@ def test_no_long_value_comes_from_a_server_whole(long_port: str) -> None:
     "rows-whole",
     "rows are read however many bytes they have",
     edited(
-        "teola.sql.postgres_reader:read_postgres", "not found.add(row)", "found.add(row) is None"
+        "teola.sql.postgres_reader:read_postgres", "not result.add(row)", "result.add(row) is None"
     ),
 )
 def test_rows_are_read_until_there_are_bytes_enough(long_port: str, long_file: Path) -> None:

@@ -18,7 +18,7 @@ from teola.runtime.hosts.server import EngineServer
 from teola.runtime.hosts.supervisor import Supervisor
 from teola.runtime.live.live import Live
 from teola.runtime.store import Store
-from teola.runtime.values import joined
+from teola.runtime.values import joined_lists
 from teola.schedule import graph_run, retry_budget
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
@@ -153,7 +153,7 @@ def _slices_unsorted(patch: pytest.MonkeyPatch) -> None:
         slices[lo] = (hi, result)
         if sum(hi - lo for lo, (hi, _) in slices.items()) >= total:
             parts = [part for _, part in slices.values()]
-            self.values[i] = {port: joined([part[port] for part in parts]) for port in result}
+            self.values[i] = {port: joined_lists([part[port] for part in parts]) for port in result}
             del self._slices[i]
         return {port: len(value) for port, value in result.items()}
 

@@ -13,7 +13,13 @@ from teola.graph import Op, SearchParams
 from teola.policies.routing import RoutingPolicy
 from teola.policies.work import Work
 from teola.runtime.python_engine import PythonEngine
-from teola.testing.hash_engines import HashEmbedder, HashModel, HashReranker, MemoryStore, number
+from teola.testing.hash_engines import (
+    HashEmbedder,
+    HashModel,
+    HashReranker,
+    MemoryStore,
+    hash_number,
+)
 
 TOKEN_S = 0.02
 
@@ -66,7 +72,7 @@ class Model(HashModel):
 
     def text(self, prompt: str, decode: Any) -> str:
         text = super().text(prompt, decode)
-        if decode.items is None and number(prompt, "long") % 4 == 0:
+        if decode.items is None and hash_number(prompt, "long") % 4 == 0:
             return text + " and so on" * 60
         return text
 
@@ -95,7 +101,7 @@ class Scattered(RoutingPolicy):
     """Binds whatever can be bound, now here and now there."""
 
     def place(self, work: Work, now: float) -> int:
-        return number(work.run, work.primitive, int(4 * now)) % (len(self.view) + 1) - 1
+        return hash_number(work.run, work.primitive, int(4 * now)) % (len(self.view) + 1) - 1
 
 
 class Embedder(HashEmbedder):

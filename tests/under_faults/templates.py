@@ -22,7 +22,7 @@ from teola.graph import Op
 from teola.passes import PIPELINE, optimise
 from teola.profile import Cost, EngineProfile, StepTime, default
 from teola.schedule.plan import Plan
-from teola.testing.hash_engines import number
+from teola.testing.hash_engines import hash_number
 from teola.workflow.build import Builder
 from teola.workflow.component import Template
 from teola.workflow.components import Function
@@ -46,23 +46,23 @@ DATABASE = Database()
 async def record(question: str) -> str:
     """An effect without a key."""
     DATABASE.effects[question, "record"] += 1
-    return f"recorded {number(question) % 1000}"
+    return f"recorded {hash_number(question) % 1000}"
 
 
 async def report(answer: str, question: str) -> str:
     """An effect after an answer."""
     DATABASE.effects[question, "report"] += 1
-    return f"{question} {number(answer) % 1000}"
+    return f"{question} {hash_number(answer) % 1000}"
 
 
 async def shorten(notes: list[str]) -> list[str]:
     """A function over each item."""
-    return [f"{note[:12]} {number(note) % 1000}" for note in notes]
+    return [f"{note[:12]} {hash_number(note) % 1000}" for note in notes]
 
 
 async def comment(question: str) -> str:
     """A component that the answer can do without."""
-    return f"{question} comment {number(question) % 1000}"
+    return f"{question} comment {hash_number(question) % 1000}"
 
 
 def _advanced() -> Any:
@@ -83,7 +83,10 @@ def _choice() -> Any:
         "long", mode="tree", inputs={"context": "remarks"}
     )
     return Condition(
-        lambda question: number(question) % 2 == 0, reads=["question"], then=known, otherwise=other
+        lambda question: hash_number(question) % 2 == 0,
+        reads=["question"],
+        then=known,
+        otherwise=other,
     )
 
 
@@ -107,8 +110,8 @@ def _optional() -> Any:
 
 async def weigh(question: str) -> int:
     """Decides sooner or later than what is begun on a guess has ended."""
-    await asyncio.sleep(0.1 * (number(question, "time") % 8))
-    return number(question, "verdict")
+    await asyncio.sleep(0.1 * (hash_number(question, "time") % 8))
+    return hash_number(question, "verdict")
 
 
 def _guess() -> Any:

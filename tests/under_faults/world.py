@@ -41,7 +41,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, ProgramPaused, State
 from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
-from teola.testing.hash_engines import number
+from teola.testing.hash_engines import hash_number
 from tests.recording import RecordingCore
 from tests.under_faults import templates
 from tests.under_faults.clock import VirtualLoop
@@ -358,9 +358,9 @@ class World:
         part_of = program_of(asked.tenant, asked.session) if asked.session else ""
         context = QueryContext(asked.id, asked.tenant, now + asked.deadline_s, part_of=part_of)
         trace = Trace(asked.id, asked.template, plan, now)
-        shares_s = SHARED_S if number(asked.template, "shares") % 2 else 0.0
+        shares_s = SHARED_S if hash_number(asked.template, "shares") % 2 else 0.0
         terms = Terms(answers=KeptAnswers(asked.id), shares_s=shares_s)
-        budget = Ledger(self.account) if number(asked.id, "budget") % 2 else None
+        budget = Ledger(self.account) if hash_number(asked.id, "budget") % 2 else None
         asker = Asker(asked.tenant, asked.template, context.program, now, budget=budget)
 
         def watch(told: Any) -> None:
@@ -380,7 +380,7 @@ class World:
             async with asyncio.timeout(asked.gone_s):
                 asked.ending = await work
         if part_of:
-            ended = number(asked.id, asked.question) % 4 == 0
+            ended = hash_number(asked.id, asked.question) % 4 == 0
             self.live.post(ProgramPaused("llm", part_of, "person", ended))
 
     def _arm(self, fault: Fault, zero: float) -> None:

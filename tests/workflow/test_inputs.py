@@ -10,7 +10,7 @@ import pytest
 from teola import Aggregate, App, Condition, Generate, Input, Runtime, component
 from teola.errors import InputError, TemplateError, UnknownName
 from teola.graph import Ref
-from teola.serve.openapi.describing import described
+from teola.serve.openapi.describing import described_app
 from teola.testing.hash_engines import HashModel
 from teola_apps.advanced_rag import app as advanced
 from teola_apps.chat_rag import app as chat
@@ -154,7 +154,7 @@ def test_turns_share_an_application_but_not_its_plans(runtime: Runtime) -> None:
 
 
 def test_the_schema_says_what_may_be_left_out() -> None:
-    inputs = described(chat)["inputs"]
+    inputs = described_app(chat)["inputs"]
     assert inputs["required"] == ["question"]
     assert inputs["properties"]["question"] == {"type": "string", "minLength": 1}
     assert inputs["properties"]["history"] == {

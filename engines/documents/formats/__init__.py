@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 PlaceName = str | int
 """A heading, the name of a sheet, or the number of a page or slide, from 1."""
-LONGEST_NAME = 200
+LONGEST_HEADING = 200
 """Characters: some mark whole paragraphs as headings."""
 MOST_PLACES = 100_000
 """Of one file. With more, none is told: a few bytes of a hostile file make each of them."""
@@ -61,8 +61,8 @@ def joined(
 
 
 def short(name: PlaceName) -> PlaceName:
-    """A name on one line, of at most `LONGEST_NAME` characters, that can be stored."""
+    """A name on one line, of at most `LONGEST_HEADING` characters, that can be stored."""
     if isinstance(name, int):
         return name
     line = " ".join(name.replace("\0", "").encode("utf-8", "replace").decode().split())
-    return line if len(line) <= LONGEST_NAME else f"{line[: LONGEST_NAME - 1]}…"
+    return line if len(line) <= LONGEST_HEADING else f"{line[: LONGEST_HEADING - 1]}…"

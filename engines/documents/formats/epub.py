@@ -17,7 +17,7 @@ from zipfile import BadZipFile, ZipFile
 from . import Allowed, Extracted, PlaceName, Refused, short
 from .archive import opened
 from .encodings import decoded
-from .html import text_of
+from .html import html_text
 
 _CONTAINER: Final = "META-INF/container.xml"
 _ENCRYPTION: Final = "META-INF/encryption.xml"
@@ -42,7 +42,7 @@ def read(path: Path, allowed: Allowed) -> Extracted:
             locked = _locked(book)
             if any(page in locked for page in pages):
                 raise Refused("encrypted")
-            read = [text_of(decoded(book.read(page)), allowed.keep_hidden) for page in pages]
+            read = [html_text(decoded(book.read(page)), allowed.keep_hidden) for page in pages]
         except (KeyError, BadZipFile, Xml.ParseError):
             raise Refused("broken") from None
     sections: list[tuple[int, PlaceName]] = []

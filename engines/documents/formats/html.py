@@ -17,7 +17,7 @@ from typing import Final
 
 from . import Allowed, Extracted, PlaceName, short
 from .encodings import decoded
-from .tables import HtmlTable, number
+from .tables import HtmlTable, span_number
 
 
 def _tags(names: str) -> frozenset[str]:
@@ -57,10 +57,10 @@ _HEADING: Final = re.compile(r"h([1-6])")
 
 def read(path: Path, allowed: Allowed) -> Extracted:
     """The text of an HTML file."""
-    return text_of(decoded(path.read_bytes()), allowed.keep_hidden)
+    return html_text(decoded(path.read_bytes()), allowed.keep_hidden)
 
 
-def text_of(page: str, keep_hidden: bool = False) -> Extracted:
+def html_text(page: str, keep_hidden: bool = False) -> Extracted:
     """The text of a page."""
     parser = TextOfHtml(keep_hidden)
     parser.feed(page)
@@ -187,7 +187,9 @@ class TextOfHtml(HTMLParser):
         elif table and tag in _SECTIONS:
             table.end_spans()
         elif table and tag in _CELLS:
-            table.cell(number(attributes.get("colspan"), 1), number(attributes.get("rowspan"), 0))
+            table.cell(
+                span_number(attributes.get("colspan"), 1), span_number(attributes.get("rowspan"), 0)
+            )
             self._flows.append(_Flow())
         elif heading := _HEADING.fullmatch(tag):
             self._flows[-1].put(_HEADS + "#" * int(heading[1]) + " ")

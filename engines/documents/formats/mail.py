@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from . import Allowed, Extracted
 from .encodings import decoded
-from .html import text_of
+from .html import html_text
 
 _HEADERS: Final = ("Subject", "From", "To", "Cc", "Date")
 
@@ -32,7 +32,7 @@ def _body(mail: EmailMessage, keep_hidden: bool) -> Extracted:
         if part is None or not isinstance(payload, bytes):
             continue
         text = decoded(payload, part.get_content_charset(""))
-        body = text_of(text, keep_hidden) if kind == "html" else Extracted(text)
+        body = html_text(text, keep_hidden) if kind == "html" else Extracted(text)
         if body.text.strip() or body.hidden:  # many send an empty plain text beside the page
             return body
     return Extracted("")

@@ -24,7 +24,7 @@ def line(cells: Iterable[str]) -> str:
     return " | ".join(values) if any(values) else ""
 
 
-def number(value: str | None, least: int) -> int:
+def span_number(value: str | None, least: int) -> int:
     """`value` as a number of columns or rows, `least` at least; 1 if it is no number."""
     written = (value or "").strip()
     if not (written.isascii() and written.isdecimal()) or len(written) > 9:

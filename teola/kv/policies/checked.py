@@ -8,7 +8,9 @@ from typing import Any
 from teola.errors import InputError
 
 
-def number(policy: str, option: str, value: Any, *, above: bool = True, most: float = inf) -> float:
+def positive_number(
+    policy: str, option: str, value: Any, *, above: bool = True, most: float = inf
+) -> float:
     """A number above 0, or from 0 on, up to `most` (inf: infinity itself too). Raises InputError.
 
     above: 0 is too little.
@@ -22,7 +24,7 @@ def number(policy: str, option: str, value: Any, *, above: bool = True, most: fl
     )
 
 
-def count(policy: str, option: str, value: Any) -> int:
+def whole_number(policy: str, option: str, value: Any) -> int:
     """A whole number from 1 on. Raises InputError."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         return value

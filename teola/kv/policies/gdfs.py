@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from teola.kv.policies.base import Access
-from teola.kv.policies.checked import number
+from teola.kv.policies.checked import positive_number
 from teola.kv.policies.ranks import Ranked
 
 
@@ -28,7 +28,7 @@ class Gdfs(Ranked):
 
     def __init__(self, dearer: float = 0.0) -> None:
         super().__init__()
-        self._dearer = number("gdfs", "dearer", dearer, above=False, most=1e9)
+        self._dearer = positive_number("gdfs", "dearer", dearer, above=False, most=1e9)
         self.clock = 0.0
         self._uses: dict[int, int] = {}
 

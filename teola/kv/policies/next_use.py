@@ -20,9 +20,9 @@ from typing import ClassVar, Final, NamedTuple
 
 from teola.engine import NextRead
 from teola.kv.policies.base import Access
-from teola.kv.policies.checked import count, number
+from teola.kv.policies.checked import positive_number, whole_number
 from teola.kv.policies.fits import Fits
-from teola.kv.policies.pauses import SAME_S, Pauses, guess
+from teola.kv.policies.pauses import SAME_ACCESS_S, Pauses, guess
 from teola.kv.policies.queues import Category, Queues
 from teola.kv.policies.ranks import Ranks
 from teola.kv.policies.workload_aware import category_of
@@ -63,10 +63,13 @@ class NextUse:
         refit_s: float = 60.0,
         min_samples: int = 30,
     ) -> None:
-        self._life = number(NAME, "life_s", life_s, most=1e9)
-        window, refit = number(NAME, "window_s", window_s), number(NAME, "refit_s", refit_s)
-        few = count(NAME, "min_samples", min_samples)
-        self._fits = Fits(window, refit, few, SAME_S, lives=False)
+        self._life = positive_number(NAME, "life_s", life_s, most=1e9)
+        window, refit = (
+            positive_number(NAME, "window_s", window_s),
+            positive_number(NAME, "refit_s", refit_s),
+        )
+        few = whole_number(NAME, "min_samples", min_samples)
+        self._fits = Fits(window, refit, few, SAME_ACCESS_S, lives=False)
         self._pauses = Pauses(window, refit)
         self._lower = False
         self._held: dict[int, Held] = {}

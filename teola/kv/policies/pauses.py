@@ -27,9 +27,9 @@ AGES: Final = (0.0, *(0.25 * 1.2**k for k in range(62)))
 """Where the bins of ages begin, in seconds, up to 5 hours."""
 MAGNITUDE: Final = 4.0
 MAGNITUDES: Final = 5
-SAME_S: Final = 0.3
+SAME_ACCESS_S: Final = 0.3
 """Accesses that are no further apart are taken for one."""
-FEW: Final = 10
+FEW_PAUSES: Final = 10
 """Pauses, ended or not, for a kind to be known by itself; else it is taken as all together."""
 PRIOR: Final = 1.0
 """Pauses of no end that each category is taken to have had: one return proves little."""
@@ -63,10 +63,10 @@ class Pauses:
         away, last = self._away.pop(query, None), -1
         if away is not None:
             pause = now - away.since
-            if not begins or pause <= SAME_S:
+            if not begins or pause <= SAME_ACCESS_S:
                 self._away[query] = Away(now, away.kind)
                 return away.kind
-            count(self._back, away.kind, pause)
+            count_pause(self._back, away.kind, pause)
             last = magnitude(pause)
         kind = category, last
         self._away[query] = Away(now, kind)
@@ -84,19 +84,19 @@ class Pauses:
         oldest = now - self._window
         while self._away and (first := next(iter(self._away.items())))[1].since < oldest:
             del self._away[first[0]]
-            count(self._given_up, first[1].kind, now - first[1].since)
+            count_pause(self._given_up, first[1].kind, now - first[1].since)
         left = {kind: [*ages] for kind, ages in self._given_up.items()}
         for away in self._away.values():
-            count(left, away.kind, now - away.since)
+            count_pause(left, away.kind, now - away.since)
         nothing = [0.0] * len(AGES)
         kinds = [*self._back.keys() | left.keys()]
         pairs = [(self._back.get(kind, nothing), left.get(kind, nothing)) for kind in kinds]
         self._worth = {
             kind: worth(*pair)
             for kind, pair in zip(kinds, pairs, strict=True)
-            if sum(map(sum, pair)) >= FEW
+            if sum(map(sum, pair)) >= FEW_PAUSES
         }
-        if sum(sum(map(sum, pair)) for pair in pairs) >= FEW:
+        if sum(sum(map(sum, pair)) for pair in pairs) >= FEW_PAUSES:
             back, gone = (
                 [sum(bins) for bins in zip(*of, strict=True)] for of in zip(*pairs, strict=True)
             )
@@ -121,12 +121,12 @@ def magnitude(pause_s: float) -> int:
     return min(MAGNITUDES, int(log(max(pause_s, 1.0), MAGNITUDE)))
 
 
-def count(bins: dict[PauseKind, list[float]], kind: PauseKind, age: float) -> None:
+def count_pause(bins: dict[PauseKind, list[float]], kind: PauseKind, age: float) -> None:
     """Add a pause of this age."""
     bins.setdefault(kind, [0.0] * len(AGES))[bisect_right(AGES, max(0.0, age)) - 1] += 1.0
 
 
-def rates(back: Sequence[float], left: Sequence[float]) -> list[float]:
+def return_rates(back: Sequence[float], left: Sequence[float]) -> list[float]:
     """At the beginning of each bin of ages: the most returns for each second that one can have by
     waiting until the beginning of a later one. back: pauses that ended in each bin; left: those of
     which so much is known that they lasted until then."""
@@ -150,7 +150,7 @@ def rates(back: Sequence[float], left: Sequence[float]) -> list[float]:
 
 def worth(back: Sequence[float], left: Sequence[float]) -> list[float]:
     """The same, and never less than at a later age: what is kept until then is kept now."""
-    return list(accumulate(reversed(rates(back, left)), max))[::-1]
+    return list(accumulate(reversed(return_rates(back, left)), max))[::-1]
 
 
 def _fall(here: tuple[float, float], there: tuple[float, float]) -> float:

@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from teola.errors import InputError
 from teola.kv.policies.base import Access
-from teola.kv.policies.checked import count, number
+from teola.kv.policies.checked import positive_number, whole_number
 from teola.kv.policies.fits import Fit, Fits
 from teola.kv.policies.queues import Category, Queues
 
@@ -56,16 +56,19 @@ class WorkloadAware:
                 f"eviction policy {NAME!r}: life_s must be a number above 0 or 'fitted', "
                 f"got {life_s!r}"
             )
-        self._life = None if fitted else number(NAME, "life_s", life_s)
-        window, refit = number(NAME, "window_s", window_s), number(NAME, "refit_s", refit_s)
+        self._life = None if fitted else positive_number(NAME, "life_s", life_s)
+        window, refit = (
+            positive_number(NAME, "window_s", window_s),
+            positive_number(NAME, "refit_s", refit_s),
+        )
         if refit > window:
             raise InputError(
                 f"eviction policy {NAME!r}: refit_s must not be more than window_s, or nothing "
                 f"would be left to fit; got {refit_s!r} and {window_s!r}"
             )
         few, same = (
-            count(NAME, "min_samples", min_samples),
-            number(NAME, "same_s", same_s, above=False),
+            whole_number(NAME, "min_samples", min_samples),
+            positive_number(NAME, "same_s", same_s, above=False),
         )
         self.fits = Fits(window, refit, few, same, lives=fitted)
         self._lower = False

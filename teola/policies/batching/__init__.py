@@ -15,7 +15,7 @@ from teola.policies.batching.per_invocation import PerInvocation
 from teola.policies.batching.prefix_groups import PrefixGroups
 from teola.policies.batching.topology import Topology
 from teola.policies.batching.urgency import Urgency
-from teola.policies.routing import WHOLE
+from teola.policies.routing import ORDER_AND_ROUTING
 from teola.registry import Factories
 
 DEFAULT: Final = "critical_path"
@@ -50,7 +50,11 @@ BATCHING: Final[dict[str, Callable[..., BatchingPolicy]]] = {
     "urgency": Urgency,
 }
 REGISTRY: Final = Factories(
-    "batching policy", "teola.policies", {**BATCHING, **WHOLE}, [BatchingPolicy], "batching."
+    "batching policy",
+    "teola.policies",
+    {**BATCHING, **ORDER_AND_ROUTING},
+    [BatchingPolicy],
+    "batching.",
 )
 
 

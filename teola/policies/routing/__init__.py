@@ -29,7 +29,7 @@ from teola.policies.routing.workload_balanced import WorkloadBalanced
 from teola.registry import Factories
 
 DEFAULT: Final = "least_loaded"
-"""What the paper routes by."""
+"""The routing policy of the paper, and the default."""
 
 ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "least_loaded": LeastLoaded,
@@ -51,10 +51,14 @@ ROUTING: Final[dict[str, Callable[..., RoutingPolicy]]] = {
     "mooncake": Mooncake,
     "dualmap": DualMap,
 }
-WHOLE: Final[dict[str, Callable[..., Paced]]] = {"paced": Paced}
-"""Those that are order and routing in one: they stand in both registries (decision 0057)."""
+ORDER_AND_ROUTING: Final[dict[str, Callable[..., Paced]]] = {"paced": Paced}
+"""Policies that are batching and routing in one: they stand in both registries (decision 0057)."""
 REGISTRY: Final = Factories(
-    "routing policy", "teola.policies", {**ROUTING, **WHOLE}, [RoutingPolicy], "routing."
+    "routing policy",
+    "teola.policies",
+    {**ROUTING, **ORDER_AND_ROUTING},
+    [RoutingPolicy],
+    "routing.",
 )
 
 
@@ -67,9 +71,9 @@ def make(name: str, **options: Any) -> RoutingPolicy:
 __all__ = [
     "ANY",
     "DEFAULT",
+    "ORDER_AND_ROUTING",
     "REGISTRY",
     "ROUTING",
-    "WHOLE",
     "Load",
     "Loads",
     "RoutingPolicy",

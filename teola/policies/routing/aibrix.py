@@ -20,12 +20,12 @@ class AIBrix(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else destinations(self.view, work, now)
-        if not some:
+        candidates = [] if at >= 0 else destinations(self.view, work, now)
+        if not candidates:
             return at if at >= 0 else ANY
-        calls = [to.calls for to in some]
+        calls = [to.calls for to in candidates]
         if max(calls) - min(calls) > 16:
-            return min(some, key=lambda to: to.calls).instance
+            return min(candidates, key=lambda to: to.calls).instance
         most = fmean(calls) + 2 * pstdev(calls)
-        allowed = [to for to in some if to.calls <= most]
+        allowed = [to for to in candidates if to.calls <= most]
         return min(allowed, key=lambda to: (-to.found, to.calls)).instance

@@ -196,9 +196,9 @@ class EngineView(Protocol):
     """What a routing policy may know of its engine. Reading changes nothing."""
 
     limits: Sequence[Capacity]
-    """Of each instance."""
+    """What each instance can take, by its number."""
     profiles: Sequence[EngineProfile]
-    """Of each instance."""
+    """The profile of each instance, by its number."""
 
     def __len__(self) -> int:
         """How many instances there are."""

@@ -21,7 +21,7 @@ ANSWER: Final = 256.0
 LAST: Final = 1000
 """Answers whose mean counts, about."""
 ALIKE: Final = 1.05
-"""Instances that are learned to differ by no more are one kind."""
+"""Instances whose learned times differ by a smaller factor are one kind."""
 
 
 class MeanAnswer:
@@ -41,8 +41,8 @@ def answer_tokens(work: Work) -> int:
     return work.spec.expected_output or work.spec.planned_output
 
 
-def prefill_s(profile: EngineProfile, tokens: float) -> float:
-    """Seconds of a prompt's steps, which nothing else shares."""
+def prompt_alone_s(profile: EngineProfile, tokens: float) -> float:
+    """Seconds of the steps that compute a prompt alone."""
     step = profile.step
     steps = -(-tokens // max(1, profile.max_batch))
     fixed = step.base_s + max(0.0, step.prefill_s)
@@ -56,11 +56,12 @@ def step_s(profile: EngineProfile, context: float = 0.0) -> float:
 
 def call_s(profile: EngineProfile, prompt: float, answer: float) -> float:
     """Seconds of a call that has the instance to itself."""
-    return prefill_s(profile, prompt) + answer * step_s(profile, prompt)
+    return prompt_alone_s(profile, prompt) + answer * step_s(profile, prompt)
 
 
 def _about(slowness: float) -> int:
-    """Equal for instances whose learned slowness differs by a few percent: no two are the same."""
+    """A figure that is equal for instances whose learned slowness differs by a few percent: no two
+    are the same."""
     return round(log(slowness, ALIKE))
 
 
@@ -83,7 +84,7 @@ class InstanceKinds:
         self.renew()
 
     def renew(self) -> bool:
-        """Look whether times are others now; whether they are."""
+        """Look at the times anew. Returns whether they have changed."""
         profiles = self._view.profiles
         version = getattr(profiles, "version", None)  # of learned ones, which change
         if self._seen and version == self._version and profiles[0] is self._seen[0]:
@@ -108,6 +109,6 @@ class InstanceKinds:
         return [call_s(profile, prompt, answer) for profile in self.profiles]
 
     def mean(self, seconds: Sequence[float]) -> float:
-        """The mean over all instances of what is told of each kind."""
+        """The mean over all instances of a figure that is given for each kind."""
         pairs = zip(seconds, self.members, strict=True)
         return sum(each * len(members) for each, members in pairs) / len(self.of)

@@ -16,11 +16,11 @@ from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
 
 GUESSED: Final = StepTime(base_s=0.0067, per_context_s=4.6e-8, per_token_s=2.3e-5, per_pair_s=1e-9)
-"""Of an instance whose times nobody knows: those of a model of 8B on an H100. Routers compare times
-of instances that are then all alike, so that only their proportions matter."""
+"""Step times for an instance whose own are not known: those of a model of 8B on an H100. Routers
+compare times of instances that are then all alike, so that only their proportions matter."""
 UNKNOWN: Final = StepTime()
 TYPICAL: Final = 8000
-"""Tokens before one that is computed, where nobody knows how many."""
+"""Context of a computed token, where it is not known."""
 
 
 class Destination(NamedTuple):
@@ -39,21 +39,21 @@ class Destination(NamedTuple):
 
 
 def bound(view: EngineView, work: Work, now: float) -> int:
-    """Where a call is to stay: its home, or the instance that it waits for; ANY if it may go
-    anywhere."""
+    """The instance where a call has to stay: its home, or the instance that it waits for; ANY if it
+    may go anywhere."""
     at = work.home if work.home >= 0 else work.affinity
     return at if at >= 0 and at != work.avoid and view.instances(now)[at].usable else ANY
 
 
 def destinations(view: EngineView, work: Work, now: float) -> list[Destination]:
-    """The instances that a call may go to, by number."""
+    """The instances that a call may go to, in order of their numbers."""
     expected = view.expected(work.keys, now)
-    found: list[Destination] = []
+    candidates: list[Destination] = []
     for i, seen in enumerate(view.instances(now)):
         if seen.usable and i != work.avoid:
-            there = found_tokens(work, expected.get(i, 0), view.limits[i].block_tokens)
-            found.append(Destination(i, seen, there, work.tokens - there))
-    return found
+            hit_tokens = found_tokens(work, expected.get(i, 0), view.limits[i].block_tokens)
+            candidates.append(Destination(i, seen, hit_tokens, work.tokens - hit_tokens))
+    return candidates
 
 
 def least(
@@ -62,24 +62,25 @@ def least(
     now: float,
     cost: Callable[[Destination], float | tuple[float, ...]],
 ) -> int:
-    """Where a call stays, else the destination of the least cost, the first of those by number; ANY
-    if there is none."""
+    """The instance where a call has to stay, else the destination of the least cost. Of equal costs
+    the lowest number wins. ANY if there is no destination."""
     at = bound(view, work, now)
     if at >= 0:
         return at
-    one = min(destinations(view, work, now), key=cost, default=None)
-    return ANY if one is None else one.instance
+    cheapest = min(destinations(view, work, now), key=cost, default=None)
+    return ANY if cheapest is None else cheapest.instance
 
 
 def compared(because: Because, at: int, unit: str, figures: Mapping[int, float]) -> Reason:
-    """Why a call goes to instance `at`: its figure, and the least of the others."""
+    """The reason that a call goes to instance `at`: its figure, and the least figure of the
+    others."""
     others = [i for i in figures if i != at]
     other = min(others, key=lambda i: (figures[i], i), default=ANY)
     return Reason(because, unit, figures.get(at, 0.0), figures.get(other), other)
 
 
 def times_of(profile: EngineProfile) -> StepTime:
-    """How long its steps take, as far as somebody knows."""
+    """The step times of an instance: its profile's, or typical ones where it has none."""
     step = profile.step
     return step if step.per_token_s or step != UNKNOWN else GUESSED
 

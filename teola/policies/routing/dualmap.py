@@ -23,7 +23,7 @@ LAST: Final = 400
 
 
 class DualMap(RoutingPolicy):
-    """objective_s: within which a first token should come."""
+    """objective_s: seconds within which a first token should come."""
 
     wants_keys = True
 
@@ -40,11 +40,11 @@ class DualMap(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else destinations(self.view, work, now)
-        if not some:
+        candidates = [] if at >= 0 else destinations(self.view, work, now)
+        if not candidates:
             return at if at >= 0 else ANY
         prefix = self._prefix(work)
-        pair = [some[_number(salt, prefix) % len(some)] for salt in (1, 2)]
+        pair = [candidates[_number(salt, prefix) % len(candidates)] for salt in (1, 2)]
         quicker = sorted(pair, key=lambda to: self._first_s(work, to))
         nearer = max(quicker, key=lambda to: to.found)
         if self._first_s(work, nearer) <= self.objective_s:
@@ -52,7 +52,7 @@ class DualMap(RoutingPolicy):
         return quicker[0].instance
 
     def _prefix(self, work: Work) -> Hashable:
-        """What of its beginning is hashed: 1, 2, 4, ... blocks."""
+        """The beginning of a prompt that is hashed: 1, 2, 4, ... blocks."""
         if not work.keys:
             return work.run
         lengths = [1 << k for k in range(len(work.keys).bit_length())]
@@ -74,6 +74,6 @@ class DualMap(RoutingPolicy):
 
 
 def _number(salt: int, prefix: Hashable) -> int:
-    """The same in every process, which `hash` is not."""
+    """A hash that is the same in every process, unlike `hash`."""
     digest = blake2b(repr((salt, prefix)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")

@@ -19,12 +19,12 @@ class DynamoTwoTier(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else destinations(self.view, work, now)
-        if not some:
+        candidates = [] if at >= 0 else destinations(self.view, work, now)
+        if not candidates:
             return at if at >= 0 else ANY
-        calls = [to.calls for to in some]
+        calls = [to.calls for to in candidates]
         even = max(calls) - min(calls) <= 32 or max(calls) <= 1.1 * min(calls)
-        most = max(to.found for to in some)
+        most = max(to.found for to in candidates)
         if even and most > 0.5 * work.tokens:
-            some = [to for to in some if to.found == most]
-        return min(some, key=lambda to: to.calls).instance
+            candidates = [to for to in candidates if to.found == most]
+        return min(candidates, key=lambda to: to.calls).instance

@@ -47,9 +47,9 @@ from teola.policies.work import Work
 ANSWER: Final = 45
 """Tokens of an answer, before one is complete."""
 ANSWER_S: Final = ANSWER * 0.15
-"""How long that takes on an instance whose times nobody knows."""
+"""Seconds of such an answer on an instance whose times are not known."""
 CAPACITY: Final = 198_516
-"""Tokens that an instance keeps, where nobody knows how many."""
+"""Tokens that an instance can keep, where its KV memory is not known."""
 KEY_RULES: Final = ("longest", "majority")
 
 
@@ -91,7 +91,7 @@ class E2(RoutingPolicy):
         self.routed = 0
         self._calls: dict[tuple[str, int], Routed] = {}
         self._by: tuple[Because, Mapping[int, float]] = (Because.POLICY, {})
-        """What the last call went by, and that of each instance, in seconds."""
+        """Why the last call went where it went, and the seconds of each instance."""
         self._reason = Reason(Because.POLICY)
 
     def attach(self, view: EngineView) -> None:
@@ -100,8 +100,8 @@ class E2(RoutingPolicy):
         self.tree = RadixTree(count, view.limits[0].block_tokens if count else 16)
         self.histories = [History(self.window_s, self._answer_s(i)) for i in range(count)]
         self._capacity = [
-            CAPACITY if one.kv_blocks is None else one.kv_blocks * one.block_tokens
-            for one in view.limits
+            CAPACITY if limits.kv_blocks is None else limits.kv_blocks * limits.block_tokens
+            for limits in view.limits
         ]
 
     def _answer_s(self, i: int) -> float:
@@ -112,21 +112,23 @@ class E2(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        known = self._calls.get((work.run, work.primitive))
-        if known is not None:
-            if at == known.instance:
+        routed = self._calls.get((work.run, work.primitive))
+        if routed is not None:
+            if at == routed.instance:
                 return at
             self._undo(work)
         for history in self.histories:
             history.expire(now, self.tree)
         instances = self.view.instances(now)
-        there = [i for i, seen in enumerate(instances) if seen.usable and i != work.avoid]
-        if not there:
+        candidates = [i for i, seen in enumerate(instances) if seen.usable and i != work.avoid]
+        if not candidates:
             return ANY
         path = self.tree.insert(work.keys)
         if at < 0:
-            meant = self._choose(work, path, there, now)
-            at = self.redirect.get(meant, meant) if self.redirect.get(meant) in there else meant
+            meant = self._choose(work, path, candidates, now)
+            at = (
+                self.redirect.get(meant, meant) if self.redirect.get(meant) in candidates else meant
+            )
             if self.explains:
                 self._reason = self._told(at, meant)
         self._commit(work, path, at, now)
@@ -142,39 +144,39 @@ class E2(RoutingPolicy):
         because, figures = self._by
         return compared(because, at, "s", figures)
 
-    def _choose(self, work: Work, path: list[RadixNode], there: list[int], now: float) -> int:
-        kept = [node for node in path if node.cached_on]
-        if 2 * sum(node.length for node in kept) > work.tokens:
-            key = self.key(kept)
+    def _choose(self, work: Work, path: list[RadixNode], candidates: list[int], now: float) -> int:
+        cached_nodes = [node for node in path if node.cached_on]
+        if 2 * sum(node.length for node in cached_nodes) > work.tokens:
+            key = self.key(cached_nodes)
             replicas = {i for i, at in [*key.replicas.items()] if self._in_use(key, i, at, now)}
-            some = [i for i in there if i in key.cached_on or i in replicas]
-            if some:
-                loads = {i: self._load(i) for i in some}
+            keepers = [i for i in candidates if i in key.cached_on or i in replicas]
+            if keepers:
+                loads = {i: self._load(i) for i in keepers}
                 self._by = Because.KEPT, loads
-                return min(some, key=lambda i: (loads[i], -found(path, i), i))
-        return self._explore(work, path, there)
+                return min(keepers, key=lambda i: (loads[i], -found(path, i), i))
+        return self._explore(work, path, candidates)
 
-    def _explore(self, work: Work, path: list[RadixNode], there: list[int]) -> int:
+    def _explore(self, work: Work, path: list[RadixNode], candidates: list[int]) -> int:
         if self.prefill_decode:
-            least = min(self._load(i) for i in there)
-            heavy = max(there, key=lambda i: (self.histories[i].hit_ratio, -self._load(i), -i))
+            least = min(self._load(i) for i in candidates)
+            heavy = max(candidates, key=lambda i: (self.histories[i].hit_ratio, -self._load(i), -i))
             if (
                 self.histories[heavy].hit_ratio >= self.decode_heavy
                 and self._load(heavy) <= self.balance * least
             ):
                 self._by = Because.DECODES, {}
                 return heavy
-        evictions = {i: self._eviction_cost(work, path, i) for i in there}
+        evictions = {i: self._eviction_cost(work, path, i) for i in candidates}
         if min(evictions.values()) == inf:
-            evictions = dict.fromkeys(there, 0.0)
+            evictions = dict.fromkeys(candidates, 0.0)
 
         def cost(i: int) -> float:
             missing = work.tokens - found(path, i)
             return self._load(i) + evictions[i] + self._prefill_s(i, missing, work.tokens)
 
-        costs = {i: cost(i) for i in there}
+        costs = {i: cost(i) for i in candidates}
         self._by = Because.COST, costs
-        return min(there, key=costs.__getitem__)
+        return min(candidates, key=costs.__getitem__)
 
     def key(self, path: list[RadixNode]) -> RadixNode:
         """The node of a prefix by which its calls are told apart."""
@@ -281,7 +283,7 @@ class E2(RoutingPolicy):
                 self.histories[call.instance].answered(now - call.first, now)
 
     def _undo(self, work: Work) -> None:
-        """A call runs elsewhere, or not at all."""
+        """Take a call back that runs elsewhere, or not at all."""
         call = self._calls.pop((work.run, work.primitive), None)
         if call is not None:
             counts = self.histories[call.instance].forget(call)
@@ -291,7 +293,7 @@ class E2(RoutingPolicy):
                     self.tree.expired(call.leaf, call.instance)
 
     def _forget(self, i: int) -> None:
-        """Instance `i` keeps nothing and has nothing to do."""
+        """Forget what instance `i` kept and what it had to do."""
         self.tree.forget(i)
         for call in self.histories[i].calls():
             self.histories[i].forget(call)
@@ -317,7 +319,7 @@ def majority(path: list[RadixNode]) -> RadixNode:
     return next(node for node in reversed(path) if node.length > node.context)
 
 
-def _check(name: str, value: float, what: str, above: float) -> None:
+def _check(name: str, value: float, needed: str, above: float) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not above < value < inf:
-        raise InputError(f"routing policy 'e2': {name} must be {what}, got {value!r}")
+        raise InputError(f"routing policy 'e2': {name} must be {needed}, got {value!r}")

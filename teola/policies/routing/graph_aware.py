@@ -57,7 +57,7 @@ from teola.policies.routing.returns import ALL
 from teola.policies.work import Work
 
 FEW: Final = 4
-"""Of what is held, how many are asked about at a time."""
+"""Held calls that are asked about at a time."""
 TWICE: Final = 2.0
 """How often one counts what is computed again for a program that leaves its home: there it pushes
 out as much, which has to be computed again, too."""
@@ -112,19 +112,19 @@ class GraphAware(RoutingPolicy):
         self._again: dict[Hashable, Work] = {}
         self._changed = False
         self._look_at = inf
-        """When what is held is worth less, though nothing happens."""
+        """When holding is to be judged anew, even if nothing happens."""
         self._by: tuple[Because, Sequence[int]] = (Because.POLICY, ())
-        """What the last call went by, and between which instances."""
+        """Why the last call went where it went, and the instances that were compared."""
         self._reason = Reason(Because.POLICY)
 
     def attach(self, view: EngineView) -> None:
         super().attach(view)
         self._costs.attach(view)
-        blocks = [one.block_tokens for one in view.limits]
+        blocks = [limits.block_tokens for limits in view.limits]
         self.programs = Programs(len(view), view.depth, blocks)
         self._room = [
-            inf if one.kv_blocks is None else one.kv_blocks * one.block_tokens
-            for one in view.limits
+            inf if limits.kv_blocks is None else limits.kv_blocks * limits.block_tokens
+            for limits in view.limits
         ]
 
     # --- where ------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ class GraphAware(RoutingPolicy):
         return self._reason
 
     def _told(self, at: int, offers: Offers) -> Reason:
-        because, there = self._by
-        costs = {i: offers.costs[i] for i in there if offers.costs[i] < inf}
+        because, instances = self._by
+        costs = {i: offers.costs[i] for i in instances if offers.costs[i] < inf}
         return compared(because, at, "s", costs)
 
     @property
@@ -183,8 +183,8 @@ class GraphAware(RoutingPolicy):
         if self._open(work, best, offers, now):
             return best
         self._by = Because.HITS if self.hits and offers.seen[best].pending else Because.GATE, ()
-        there = (i for i, cost in enumerate(offers.costs) if cost < inf)
-        shortest = min(self._prefill_s(work, i, offers) for i in there)
+        candidates = (i for i, cost in enumerate(offers.costs) if cost < inf)
+        shortest = min(self._prefill_s(work, i, offers) for i in candidates)
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work, best)
         self._held[_key(work)] = waiting
         insort(self._line, waiting)
@@ -277,11 +277,11 @@ class GraphAware(RoutingPolicy):
         behind it, if it would go there: held, it would be overtaken by whoever comes later."""
         if not program.begun:
             return False
-        kept, limits = self.view.hits(work.keys, now).items(), self.view.limits
-        each = (found_tokens(work, blocks, limits[i].block_tokens) for i, blocks in kept)
-        missing = work.tokens - max(each, default=0)
-        there = zip(offers.costs, offers.missing, strict=True)
-        least = min(left for cost, left in there if cost < inf)
+        hits, limits = self.view.hits(work.keys, now).items(), self.view.limits
+        hit_tokens = (found_tokens(work, blocks, limits[i].block_tokens) for i, blocks in hits)
+        missing = work.tokens - max(hit_tokens, default=0)
+        offered = zip(offers.costs, offers.missing, strict=True)
+        least = min(left for cost, left in offered if cost < inf)
         coming = missing - least
         if offers.missing[best] == least and offers.seen[best].pending > limits[best].max_batch:
             return False
@@ -302,15 +302,17 @@ class GraphAware(RoutingPolicy):
             early = heappop(self._dues)
             if self._early.get(_key(early.work)) is early:
                 yield early.work
-        late = takewhile(lambda one: one[0] + self.held_s <= now, self._oldest)
+        late = takewhile(lambda waiting: waiting[0] + self.held_s <= now, self._oldest)
         yield from [self._held[key].work for _, _, key in late]
         if not self._changed and now < self._look_at:
             return
         self._changed, self._look_at = False, inf
-        yield from [one.work for one in self._line[:FEW]]
+        yield from [waiting.work for waiting in self._line[:FEW]]
         idle = {i for i, seen in enumerate(self.view.instances(now)) if not seen.calls}
         if idle and len(self._line) > FEW:
-            yield from [*islice((one.work for one in self._line if one.at in idle), FEW)]
+            yield from [
+                *islice((waiting.work for waiting in self._line if waiting.at in idle), FEW)
+            ]
 
     def wake_at(self, now: float) -> float | None:
         times = [self._dues[0].rank] if self._dues else []
@@ -321,7 +323,7 @@ class GraphAware(RoutingPolicy):
         return min((at for at in times if now < at < inf), default=None)
 
     def _forget(self, work: Work) -> None:
-        """It is not held, so far."""
+        """Drop a call from all lists of held calls."""
         if not (self._held or self._early or self._following):
             return
         key = _key(work)
@@ -358,7 +360,7 @@ class GraphAware(RoutingPolicy):
                 self._again |= followers
 
     def _led(self, work: Work) -> None:
-        """Whoever followed this call need not wait for it."""
+        """Free the calls that waited for this call."""
         followers = self._following.get(work.asker.program) if self._following else None
         if followers:
             self._again |= followers
@@ -368,11 +370,11 @@ def _key(work: Work) -> Hashable:
     return work.run, work.primitive
 
 
-def _check(name: str, value: Any, least: float, most: float, what: str) -> None:
+def _check(name: str, value: Any, least: float, most: float, needed: str) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not least <= value <= most:
-        raise _wrong(name, what, value)
+        raise _wrong(name, needed, value)
 
 
-def _wrong(name: str, what: str, value: Any) -> InputError:
-    return InputError(f"routing policy 'graph_aware': {name} must be {what}, got {value!r}")
+def _wrong(name: str, needed: str, value: Any) -> InputError:
+    return InputError(f"routing policy 'graph_aware': {name} must be {needed}, got {value!r}")

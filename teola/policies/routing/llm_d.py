@@ -29,7 +29,7 @@ class LLMD(RoutingPolicy):
 
 
 def usage(view: EngineView, to: Destination) -> float:
-    """Which part of its KV memory calls occupy (0: nobody knows how much there is)."""
+    """Share of an instance's KV memory that calls occupy (0: its size is not known)."""
     limits = view.limits[to.instance]
     if limits.kv_blocks is None:
         return 0.0

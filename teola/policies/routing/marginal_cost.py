@@ -46,9 +46,9 @@ EVICTED: Final = 2.0
 
 
 class Prices(NamedTuple):
-    """Of one instance. Seconds: of a pending token, a token and a pair of the call's prompt, a
-    token of context for each that is decoded, and a step that decodes. blocks: of its cache (0:
-    nobody knows)."""
+    """Prices of one instance, in seconds: of a pending token; of a token and of a pair of tokens of
+    the call's prompt; of a token of context for each token that is decoded; of a decoding step.
+    blocks: blocks of its cache (0: not known)."""
 
     pending_s: float
     token_s: float
@@ -59,7 +59,7 @@ class Prices(NamedTuple):
 
     @classmethod
     def of(cls, profile: EngineProfile, limits: Capacity) -> Prices:
-        """By its profile."""
+        """Prices by an instance's profile."""
         step = times_of(profile)
         return cls(
             wait_s(profile, 1),
@@ -76,9 +76,9 @@ class Prices(NamedTuple):
 
 
 class Standings:
-    """What any call meets on each instance, kept while that does not change. wait_s: before its
-    prefill (inf: it may not go there). weight: how often its prefill counts. context: tokens that
-    its answer has beside it."""
+    """What any call would meet on each instance, kept until it changes. wait_s: before its prefill
+    (inf: it may not go there). weight: how often its prefill counts. context: tokens that its
+    answer has beside it."""
 
     def __init__(self, prices: Sequence[Prices]) -> None:
         self._prices = prices
@@ -87,10 +87,10 @@ class Standings:
         self.context = [0] * len(prices)
 
     def renew(self, instances: Sequence[InstanceView]) -> None:
-        """They are so now."""
-        known = self._seen
-        for i in compress(range(len(known)), map(is_not, instances, known)):
-            known[i] = seen = instances[i]
+        """Take over the present state of the instances."""
+        seen_before = self._seen
+        for i in compress(range(len(seen_before)), map(is_not, instances, seen_before)):
+            seen_before[i] = seen = instances[i]
             usable, running, prefilling, context, queued, _, waiting, awaited, kept = seen
             prices = self._prices[i]
             weight = min(MOST, 1 + STALLED * (running + waiting))
@@ -110,7 +110,7 @@ class Offers(NamedTuple):
 
     @property
     def best(self) -> int:
-        """Where it costs least, ANY if it may go nowhere."""
+        """The instance of the least cost, ANY if the call may go nowhere."""
         least = min(self.costs, default=inf)
         return ANY if least == inf else self.costs.index(least)
 
@@ -126,11 +126,11 @@ class MarginalCost(RoutingPolicy):
         self._profiles: list[EngineProfile] = []
         self._prices: list[Prices] = []
         self._kinds: list[Prices] = []
-        """Those that differ."""
+        """The different prices, each once."""
         self._kind: list[int] = []
-        """By instance, which of these are its own."""
+        """By instance, the index of its own prices in `_kinds`."""
         self._steps_s: list[float] = []
-        """Of each instance, unless all are alike."""
+        """Seconds of a decoding step of each instance; empty if all are alike."""
         self._standings = Standings(())
 
     @property
@@ -139,12 +139,13 @@ class MarginalCost(RoutingPolicy):
         return self._answers.tokens
 
     def _priced(self) -> list[Prices]:
-        """Of each instance. Where times are learned, profiles are others whenever that changes."""
-        profiles, limits, known = self.view.profiles, self.view.limits, self._profiles
-        if len(known) != len(profiles) or any(map(is_not, profiles, known)):
+        """The prices of each instance. Profiles are replaced when learned times change, and prices
+        then follow."""
+        profiles, limits, priced = self.view.profiles, self.view.limits, self._profiles
+        if len(priced) != len(profiles) or any(map(is_not, profiles, priced)):
             self._profiles = [*profiles]
             pairs = zip(profiles, limits, strict=True)
-            self._prices = [Prices.of(profile, one) for profile, one in pairs]
+            self._prices = [Prices.of(profile, limit) for profile, limit in pairs]
             self._kinds = [*dict.fromkeys(self._prices)]
             self._kind = [self._kinds.index(prices) for prices in self._prices]
             steps_s = [prices.step_s for prices in self._prices]
@@ -158,11 +159,11 @@ class MarginalCost(RoutingPolicy):
 
     def why(self, work: Work, at: int, now: float) -> Reason:
         costs = self.offers(work, now).costs
-        there = {i: cost for i, cost in enumerate(costs) if cost < inf}
-        return compared(Because.COST, at, "s", there)
+        finite_costs = {i: cost for i, cost in enumerate(costs) if cost < inf}
+        return compared(Because.COST, at, "s", finite_costs)
 
     def offers(self, work: Work, now: float) -> Offers:
-        """What a call that is bound nowhere would meet."""
+        """The offers of all instances for a call that is bound nowhere."""
         view, prices, standings, kinds = self.view, self._priced(), self._standings, self._kinds
         instances, total = view.instances(now), work.tokens
         standings.renew(instances)
@@ -183,14 +184,14 @@ class MarginalCost(RoutingPolicy):
         return Offers(costs, missing, instances)
 
     def _decode_s(self, instances: Sequence[InstanceView]) -> list[float]:
-        """Of each instance, how long a mean answer takes there, with those that it waits for where
-        all places are taken."""
-        found = []
+        """Seconds of a mean answer on each instance, with the rounds that it waits where all places
+        are taken."""
+        decode_s = []
         for seen, step_s, limits in zip(instances, self._steps_s, self.view.limits, strict=True):
             places = limits.max_sequences
             rounds = 1 + max(0, seen.running + seen.waiting + 1 - places) / places
-            found.append(self.answer * step_s * rounds)
-        return found
+            decode_s.append(self.answer * step_s * rounds)
+        return decode_s
 
     def observe(self, event: Happening, now: float) -> None:
         if isinstance(event, Finished) and event.generated:

@@ -40,22 +40,22 @@ from teola.policies.routing.base import (
     Loads,
     RoutingPolicy,
 )
-from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prefill_s, step_s
+from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prompt_alone_s, step_s
 from teola.policies.work import Slice, Slots, Taker, Work
 from teola.profile import EngineProfile
 
 LEAST: Final = 0.3
-"""Part of the time for prompts that also an instance has whose steps are longer than tau."""
+"""Share of the time for prompts that an instance gets even if its steps are longer than tau."""
 LAST: Final = 1000
-"""Calls whose mean lengths count, about."""
+"""Mean lengths are over about this many of the last calls."""
 AGAIN: Final = 64
-"""Calls after which bounds are worked out again, at the latest."""
+"""After so many calls at the latest, bounds are computed again."""
 NOWHERE: Final = -1
 
 
 def calls_at_once(profile: EngineProfile, prompt: float, answer: float, tau_s: float) -> float:
     """K: the calls of mean lengths that an instance may have in flight."""
-    prompt_s, step = prefill_s(profile, prompt), step_s(profile, prompt)
+    prompt_s, step = prompt_alone_s(profile, prompt), step_s(profile, prompt)
     if prompt_s <= 0 or tau_s <= 0:
         return inf
     share = min(max(LEAST, 1 - step / tau_s), 0.99)
@@ -86,7 +86,7 @@ class Paced(Ordered, RoutingPolicy):
         self._bound()
 
     def tune(self, tau: float) -> None:
-        """From the next call on."""
+        """Change the policy's options, from the next call on."""
         self.tau = _tau_of(tau)
         self._bound()
 
@@ -98,7 +98,7 @@ class Paced(Ordered, RoutingPolicy):
         return finish_by, age, -work.spec.estimate.rest_s - work.behind_s
 
     def priority(self, work: Work, now: float) -> int:
-        """As it is sent in order, the server is to take it in order."""
+        """The server's priority: it takes calls in the order in which they are sent."""
         finish_by = work.asker.finish_by
         return -round(1000 * finish_by) if finish_by < inf else -(10**13)
 
@@ -143,8 +143,8 @@ class Paced(Ordered, RoutingPolicy):
         return slices
 
     def _head(self, i: int, *, after: bool) -> list[KeyEntry] | None:
-        """Where the first work stands that may go to instance `i`. after: those for which it was
-        chosen have no place there, and the next may have."""
+        """The heap whose first work may go to instance `i`. after: look also at works that were
+        chosen for others, since those that were chosen for it have no place there."""
         heaps = self.waiting.by_lane[None]
         best: list[KeyEntry] | None = None
         for heap in (heaps.get(i), heaps.get(ANYWHERE)):
@@ -153,16 +153,16 @@ class Paced(Ordered, RoutingPolicy):
         return best
 
     def _slices(self, work: Work, slots: Slots, seen: InstanceView) -> list[Slice]:
-        """What of a work is sent now. Of rows only what the bound leaves, less the places that are
-        kept for calls, which may come behind them."""
+        """The slices of a work that are sent now. Rows get the places that the bound leaves, less
+        those that are kept for calls that may come later."""
         if work.row_tokens:
             kind = self._kinds.of[slots.instance]  # type: ignore[union-attr]
             places, bound = slots.entries, self.bounds[kind]
-            kept = slots.kept if work.spec.yields else 0
+            kept_places = slots.kept if work.spec.yields else 0
             if bound < inf:
-                kept = min(kept, ceil(kept * bound / (places + seen.running)))
+                kept_places = min(kept_places, ceil(kept_places * bound / (places + seen.running)))
                 places = min(places, int(bound) - seen.running)
-            taker = Taker(slots._replace(entries=max(0, places - kept), kept=0))
+            taker = Taker(slots._replace(entries=max(0, places - kept_places), kept=0))
             taker.take(work)
             return taker.slices
         lo, hi = work.spans[0]
@@ -171,7 +171,7 @@ class Paced(Ordered, RoutingPolicy):
         return [Slice(work, lo, hi)]
 
     def _for(self, entry: KeyEntry, i: int) -> bool:
-        """Whether the work is to go to instance `i` if it goes now."""
+        """Whether instance `i` is the right place for the work if it goes now."""
         work = entry[-1]
         if work.affinity >= 0 or len(self.view) == 1:
             return True
@@ -241,7 +241,7 @@ class Paced(Ordered, RoutingPolicy):
         return waits_s + answer * self._step_s(kind, seen.running)
 
     def _step_s(self, kind: int, running: int) -> float:
-        """How long a step becomes with so many calls beside it."""
+        """Seconds of a decoding step with so many calls in it."""
         alone = self._alone_s[kind]
         filled = min(1.0, running / self.bounds[kind])
         return alone + max(0.0, self._tau_s - alone) * filled
@@ -256,13 +256,13 @@ class Paced(Ordered, RoutingPolicy):
         kinds.renew()
         self._due = self._came + min(AGAIN, max(1, self._came // 8))
         prompt, answer = max(1.0, self._prompt), max(1.0, self._answer)
-        self._alone_s = [step_s(one, prompt) for one in kinds.profiles]
-        self._token_s = [prefill_s(one, prompt) / prompt for one in kinds.profiles]
+        self._alone_s = [step_s(profile, prompt) for profile in kinds.profiles]
+        self._token_s = [prompt_alone_s(profile, prompt) / prompt for profile in kinds.profiles]
         self._tau_s = self.tau * min(self._alone_s)
         timed = kinds.timed and self._came > 0
         self.bounds = [
-            calls_at_once(one, prompt, answer, self._tau_s) if timed else inf
-            for one in kinds.profiles
+            calls_at_once(profile, prompt, answer, self._tau_s) if timed else inf
+            for profile in kinds.profiles
         ]
         self._budget = [limits.max_batch for limits in self.view.limits]
         count = len(kinds.of)
@@ -271,7 +271,7 @@ class Paced(Ordered, RoutingPolicy):
         self._seen: list[InstanceView | None] = [None] * count
 
     def _stand(self, i: int, seen: InstanceView) -> None:
-        """Instance `i` is so now."""
+        """Take over the present state of instance `i`."""
         self._seen[i] = seen
         score = self._score_of(i, seen)
         self._score[i] = score
@@ -280,10 +280,12 @@ class Paced(Ordered, RoutingPolicy):
             heap = self._heaps[kind]
             heappush(heap, (score, i))
             if len(heap) > 64 + 4 * len(self._kinds.members[kind]):  # type: ignore[union-attr]
-                self._heaps[kind] = sorted({one for one in heap if self._score[one[1]] == one[0]})
+                self._heaps[kind] = sorted(
+                    {entry for entry in heap if self._score[entry[1]] == entry[0]}
+                )
 
     def _score_of(self, i: int, seen: InstanceView) -> float:
-        """When a call of mean length would end there (inf: it is to be sent none)."""
+        """When a call of mean length would end there (inf: the instance is sent none)."""
         if not seen.usable:
             return inf
         kind = self._kinds.of[i]  # type: ignore[union-attr]

@@ -30,14 +30,14 @@ class PrefixAffinity(RoutingPolicy):
         for i, seen in enumerate(self.view.instances(now)):
             if not seen.usable or i == work.avoid:
                 continue
-            kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            before = seen.pending + work.tokens - kept
+            hit_tokens = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
+            before = seen.pending + work.tokens - hit_tokens
             if before * token_s[i] < least:
                 best, least = i, before * token_s[i]
         return best
 
     def _token_s(self) -> list[float]:
-        """Of each instance; empty where one is not known."""
+        """Seconds of a prompt token on each instance; empty where one is not known."""
         profiles = [*self.view.profiles]
         times = [profile.step.per_token_s for profile in profiles]
         if any(profile is not profiles[0] for profile in profiles):
@@ -50,8 +50,8 @@ class PrefixAffinity(RoutingPolicy):
 
         def before(to: Destination) -> float:
             i = to.instance
-            kept = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
-            tokens = to.seen.pending + work.tokens - kept
+            hit_tokens = found_tokens(work, hits.get(i, 0), self.view.limits[i].block_tokens)
+            tokens = to.seen.pending + work.tokens - hit_tokens
             return tokens * token_s[i] if token_s else tokens
 
         figures = {to.instance: before(to) for to in destinations(self.view, work, now)}

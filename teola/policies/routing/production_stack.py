@@ -14,7 +14,7 @@ from teola.policies.work import Work
 
 
 class ProductionStack(RoutingPolicy):
-    """A whole prompt found is worth as many calls as an instance has in the mean."""
+    """Content and load: a whole prompt in the cache counts as much as the mean number of calls."""
 
     wants_keys = True
 

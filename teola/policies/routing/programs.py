@@ -18,8 +18,8 @@ from teola.policies.routing.returns import FORGOTTEN_S, AwayTime, Returns
 from teola.policies.work import Work
 
 MOST_AWAY: Final = 50_000
-"""Programs that are remembered while they make no call: as many as anybody may name, of which those
-that have been away longest are forgotten first."""
+"""Programs that are remembered while they make no call. Anybody can name programs, so there is a
+limit; those that have been away longest are forgotten first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class Program:
 
     @property
     def since(self) -> float | None:
-        """When its last call ended, if it has none now."""
+        """When its last call ended; None while it has calls."""
         return None if self.away is None else self.away.since
 
 
@@ -84,7 +84,7 @@ class Programs:
         return len(self._all)
 
     def get(self, name: str) -> Program | None:
-        """One that has called before."""
+        """The program, if it has called before."""
         return self._all.get(name)
 
     def has(self, work: Work, i: int) -> bool:
@@ -112,12 +112,12 @@ class Programs:
         self._back(program, work.arrival)
         self._claim(program)
 
-    def joined(self, work: Work, i: int, found: int, answer: int) -> None:
+    def joined(self, work: Work, i: int, hit_tokens: int, answer: int) -> None:
         """A call that has come goes to instance `i`, which keeps so many tokens of its prompt.
         answer: as many tokens as it is expected to have."""
         program = self._all.get(work.asker.program)
         if program is None:
-            program = Program(work.asker.program, work.arrival, common=found)
+            program = Program(work.asker.program, work.arrival, common=hit_tokens)
             self._all[work.asker.program] = program
         key = work.run, work.primitive
         self._unclaim(program)
@@ -168,7 +168,7 @@ class Programs:
         self._claim(program)
 
     def _pauses(self, program: Program, since: float, reason: str, now: float) -> None:
-        """A program is away since then; reason: what it waits for."""
+        """Begin a program's pause at that time. reason: what it waits for."""
         if program.away is not None:
             self.returns.ended(program.away)
         kind = self.returns.kind(program.category, reason, program.last_s)
@@ -193,7 +193,7 @@ class Programs:
         self._drop(program)
 
     def paused(self, name: str, reason: str, ended: bool, now: float) -> None:
-        """What a program tells of its pause."""
+        """Note what a program says about its pause."""
         program = self._all.get(name)
         if program is None:
             return
@@ -206,14 +206,15 @@ class Programs:
         self._claim(program)
 
     def down(self, i: int) -> None:
-        """What instance `i` kept is gone."""
+        """Forget what instance `i` kept."""
         for program in self._all.values():
             if program.at == i:
                 self._unclaim(program)
                 program.at, program.tokens = -1, 0
 
     def expire(self, now: float) -> bool:
-        """Give up those who are not waited for any more; whether there was one."""
+        """Give up programs that are not worth waiting for any more. Returns whether there was
+        one."""
         until_when, changed = self._away, False
         while until_when and until_when[0][0] <= now:
             until, name = heappop(until_when)

@@ -54,7 +54,7 @@ class RadixNode:
         self.replicas: dict[int, float] = {}
 
     def up(self) -> Iterator[RadixNode]:
-        """Itself and those above it, without the root."""
+        """The node and those above it, without the root."""
         node = self
         while node.parent is not None:
             yield node
@@ -62,7 +62,7 @@ class RadixNode:
 
 
 class RadixTree:
-    """Over the keys of blocks of `block_tokens` tokens, for so many instances."""
+    """A prefix tree over the keys of blocks of `block_tokens` tokens, for so many instances."""
 
     def __init__(self, instances: int, block_tokens: int) -> None:
         self.block_tokens = block_tokens
@@ -74,13 +74,14 @@ class RadixTree:
         self._leaves: list[list[tuple[float, int, int, RadixNode]]] = [[] for _ in range(instances)]
 
     def __len__(self) -> int:
-        """Blocks that it knows."""
+        """How many blocks the tree has."""
         return len(self._at)
 
     # --- prompts ----------------------------------------------------------------------------
 
     def insert(self, keys: Sequence[Hashable]) -> list[RadixNode]:
-        """The nodes of a prompt, from its beginning: those that are there, and one for the rest."""
+        """The nodes of a prompt, from its beginning. What is not in the tree becomes one new
+        node."""
         node, done, path = self.root, 0, list[RadixNode]()
         while done < len(keys):
             child = node.children.get(keys[done])
@@ -109,7 +110,7 @@ class RadixTree:
         return node
 
     def _split(self, node: RadixNode, at: int) -> RadixNode:
-        """Part a node behind its first `at` blocks; the upper half, which is new."""
+        """Split a node behind its first `at` blocks. Returns the upper half, which is new."""
         parent = node.parent
         assert parent is not None
         upper = self._new(node.keys[:at], parent)
@@ -155,15 +156,15 @@ class RadixTree:
     # --- what instances evict ---------------------------------------------------------------
 
     def evicted(self, i: int, keys: Collection[Hashable]) -> None:
-        """Instance `i` keeps these blocks no more."""
+        """Note that instance `i` has evicted these blocks."""
         gone: dict[RadixNode, set[Hashable]] = {}
         for key in keys:
             node = self._at.get(key)
             if node is not None and i in node.cached_on:
                 gone.setdefault(node, set()).add(key)
-        for node, some in gone.items():
+        for node, evicted_keys in gone.items():
             if i in node.cached_on:
-                first = next(k for k, key in enumerate(node.keys) if key in some)
+                first = next(k for k, key in enumerate(node.keys) if key in evicted_keys)
                 if first:
                     self._split(node, first)
                 self._drop(node, i)
@@ -174,31 +175,32 @@ class RadixTree:
             self._drop(leaf, i)
 
     def forget(self, i: int) -> None:
-        """Instance `i` keeps nothing."""
+        """Note that instance `i` has lost all its blocks."""
         for node in list(self.root.children.values()):
             if i in node.cached_on:
                 self._drop(node, i)
 
     def _drop(self, node: RadixNode, i: int) -> None:
-        """Instance `i` keeps nothing from this node on."""
+        """Note that instance `i` has evicted this node and all below it."""
         todo, dropped = [node], list[RadixNode]()
         while todo:
-            one = todo.pop()
-            dropped.append(one)
-            if one.below.pop(i, 0):
-                todo += [child for child in one.children.values() if i in child.cached_on]
-            one.cached_on.discard(i)
-            one.replicas.pop(i, None)
-            self.used[i] -= one.length
+            current = todo.pop()
+            dropped.append(current)
+            if current.below.pop(i, 0):
+                todo += [child for child in current.children.values() if i in child.cached_on]
+            current.cached_on.discard(i)
+            current.replicas.pop(i, None)
+            self.used[i] -= current.length
         parent = node.parent
         assert parent is not None
         _less(parent.below, i)
         self._offer(parent, i)
-        for one in reversed(dropped):
-            self._prune(one)
+        for current in reversed(dropped):
+            self._prune(current)
 
     def _prune(self, node: RadixNode) -> None:
-        """Forget it, and those above it, that nobody keeps and no call of the window used."""
+        """Remove a node, and those above it, that no instance keeps and no call of the window
+        used."""
         while (
             node.parent is not None
             and not (node.cached_on or node.hits or node.active or node.children)
@@ -219,7 +221,7 @@ class RadixTree:
                 self._sweep(i)
 
     def _sweep(self, i: int) -> None:
-        """Drop the entries that are not true any more, or stand there twice."""
+        """Drop entries that are out of date, or twice in the heap."""
         live = {
             entry[2]: entry
             for entry in self._leaves[i]
@@ -228,7 +230,7 @@ class RadixTree:
         self._leaves[i] = sorted(live.values())
 
     def _next(self, i: int, but: Collection[RadixNode]) -> RadixNode | None:
-        """Take the leaf that instance `i` evicts next, besides these, off its heap."""
+        """Take the leaf that instance `i` evicts next off its heap, but none of `but`."""
         heap = self._leaves[i]
         while heap:
             at, _, _, node = heappop(heap)
@@ -243,7 +245,7 @@ class RadixTree:
         prefill of each victim by `seconds(tokens, context with them)`, times its calls in the
         window; infinity if so much cannot be evicted. path: the call's own nodes, which stay."""
         freed, cost = 0, 0.0
-        taken: list[RadixNode] = []
+        victims: list[RadixNode] = []
         lost: dict[RadixNode, int] = {}
         but = set(path)
         while freed < need:
@@ -251,7 +253,7 @@ class RadixTree:
             if node is None:
                 cost = inf
                 break
-            taken.append(node)
+            victims.append(node)
             but.add(node)
             freed += node.length
             cost += seconds(node.length, node.context + node.length) * node.hits.get(i, 0)
@@ -266,18 +268,18 @@ class RadixTree:
         for node, count in lost.items():
             if node.below.get(i) == 0:
                 node.below[i] = count
-        for node in (*taken, *(above for above in path if _free(above, i))):
+        for node in (*victims, *(above for above in path if _free(above, i))):
             self._offer(node, i)
         return cost
 
 
 def _free(node: RadixNode, i: int) -> bool:
-    """Whether it is a leaf of what instance `i` keeps, and no call uses it."""
+    """Whether a node is a leaf of what instance `i` keeps, and no call uses it."""
     return i in node.cached_on and not node.below.get(i) and not node.active.get(i)
 
 
 def _less(counts: dict[int, int], i: int) -> None:
-    """One less for instance `i`; none is not kept."""
+    """Count one less for instance `i`, and drop the count at zero."""
     left = counts.get(i, 0) - 1
     if left > 0:
         counts[i] = left

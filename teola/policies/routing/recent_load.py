@@ -10,7 +10,7 @@ from typing import Final
 from teola.policies.routing.radix import RadixNode, RadixTree
 
 RECENT_S: Final = 30.0
-"""Of these calls it counts how much of their prompts was found."""
+"""Calls of so many last seconds count for `hit_ratio`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,8 @@ class Routed:
 
 
 class History:
-    """Of one instance, over `window_s` seconds. decode_s: of an answer, before one is complete."""
+    """Recent calls of one instance, over `window_s` seconds. decode_s: seconds of an answer, until
+    one is complete."""
 
     def __init__(self, window_s: float, decode_s: float) -> None:
         self.window_s, self._decode_s = window_s, decode_s
@@ -45,21 +46,21 @@ class History:
 
     @property
     def decode_s(self) -> float:
-        """Mean decoding of the calls that ended in the window."""
+        """Mean seconds of decoding, of the calls that ended in the window."""
         return self._answers_s / len(self._answers) if self._answers else self._decode_s
 
     @property
     def load_s(self) -> float:
-        """What the window's calls take in all: prefills, and a mean decoding each."""
+        """Seconds of the window's calls together: their prefills, and a mean decoding for each."""
         return self._prefill_s + self._count * self.decode_s if self._count else 0.0
 
     @property
     def hit_ratio(self) -> float:
-        """Which part of the prompts of the last half minute was found."""
+        """Share of the prompt tokens of the last half minute that were cached."""
         return self._found / self._total if self._total else 0.0
 
     def add(self, call: Routed) -> None:
-        """A call goes there."""
+        """Add a call that goes there."""
         self._calls.append(call)
         self._recent.append(call)
         self._prefill_s += call.prefill_s
@@ -68,7 +69,7 @@ class History:
         self._total += call.total
 
     def forget(self, call: Routed) -> bool:
-        """It does not run there; whether it was in the window."""
+        """Drop a call that does not run there. Returns whether it was in the window."""
         if call.gone:
             return False
         call.gone = True
@@ -77,7 +78,7 @@ class History:
         return True
 
     def answered(self, seconds: float, now: float) -> None:
-        """An answer is complete, and took so long to decode."""
+        """Note an answer that is complete, and its seconds of decoding."""
         self._answers.append((now, seconds))
         self._answers_s += seconds
 
@@ -98,7 +99,7 @@ class History:
             self._total -= call.total
 
     def calls(self) -> Sequence[Routed]:
-        """Of the window."""
+        """The calls of the window."""
         return [call for call in self._calls if not call.gone]
 
 

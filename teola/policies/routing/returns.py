@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from teola.kv.policies.pauses import AGES, FEW, count, guess, magnitude, rates
+from teola.kv.policies.pauses import AGES, FEW_PAUSES, count_pause, guess, magnitude, return_rates
 
 REFIT: Final = 50
 """Pauses after which what is known is summed up anew; while less is known, a fifth of that."""
@@ -55,7 +55,7 @@ class Returns:
         self._learned = self._heard = 0
 
     def kind(self, category: Hashable, reason: str, last_s: float | None) -> Hashable:
-        """Of a pause that follows one of `last_s` (None: it is the first)."""
+        """The kind of a pause that follows one of `last_s` seconds (None: it is the first)."""
         if last_s is None:
             return category, reason, -1
         return category, reason, magnitude(last_s)
@@ -91,7 +91,7 @@ class Returns:
         self._hear()
 
     def _learn(self, bins: dict[Hashable, list[float]], kind: Hashable, seconds: float) -> None:
-        count(bins, kind, seconds)
+        count_pause(bins, kind, seconds)
         self._known += 1
         self._hear()
         self._learned += 1
@@ -109,19 +109,21 @@ class Returns:
 
     def hope_s(self, kind: Hashable, age_s: float, now: float) -> float:
         """How long one who is away is to be waited for. age_s: how long it had been there."""
-        known = self._known_rates(kind, now)
-        if known is None:
+        rates_by_age = self._known_rates(kind, now)
+        if rates_by_age is None:
             return age_s
         least = 1.0 / FORGOTTEN_S
-        return next((age for age, rate in zip(AGES, known, strict=True) if rate < least), AGES[-1])
+        return next(
+            (age for age, rate in zip(AGES, rates_by_age, strict=True) if rate < least), AGES[-1]
+        )
 
     def rate(self, kind: Hashable, age_s: float, now: float) -> float:
         """Returns a second of one who has been away for so long, by waiting as long as is best. As
         long as too little is known: after as long again."""
-        known = self._known_rates(kind, now)
-        if known is None:
+        rates_by_age = self._known_rates(kind, now)
+        if rates_by_age is None:
             return guess(age_s)
-        return known[bisect_right(AGES, max(0.0, age_s)) - 1]
+        return rates_by_age[bisect_right(AGES, max(0.0, age_s)) - 1]
 
     def changes_at(self, age_s: float) -> float:
         """The next age at which `rate` is another."""
@@ -131,10 +133,10 @@ class Returns:
     def _known_rates(self, kind: Hashable, now: float) -> Sequence[float] | None:
         if kind not in self._rates:
             self._rates[kind] = self._fit(kind, now)
-        known = self._rates[kind]
-        if known is None:
+        fitted = self._rates[kind]
+        if fitted is None:
             del self._rates[kind]  # the next one may teach enough
-        return known
+        return fitted
 
     def _fit(self, kind: Hashable, now: float) -> Sequence[float] | None:
         """Returns a second, by age, of a kind that is known by itself, else of all together; None:
@@ -149,12 +151,12 @@ class Returns:
 
     def _fitted(self, kinds: Sequence[Hashable], now: float) -> Sequence[float] | None:
         back, gone = _together(self._back, kinds), _together(self._gone, kinds)
-        given_up = sum(self._given_up.get(one, 0) for one in kinds)
-        if sum(back) + sum(gone) + given_up < FEW:
+        given_up = sum(self._given_up.get(kind, 0) for kind in kinds)
+        if sum(back) + sum(gone) + given_up < FEW_PAUSES:
             return None
-        for one in kinds:
-            _add(gone, self._away.get(one, ()), now)
-        return rates(back, gone)
+        for kind in kinds:
+            _add(gone, self._away.get(kind, ()), now)
+        return return_rates(back, gone)
 
 
 def _together(bins: dict[Hashable, list[float]], kinds: Sequence[Hashable]) -> list[float]:

@@ -22,24 +22,24 @@ class SGLang(RoutingPolicy):
 
     def place(self, work: Work, now: float) -> int:
         at = bound(self.view, work, now)
-        some = [] if at >= 0 else destinations(self.view, work, now)
-        if not some:
+        candidates = [] if at >= 0 else destinations(self.view, work, now)
+        if not candidates:
             return at if at >= 0 else ANY
-        if _by_content(work, some):
-            return max(some, key=lambda to: to.found).instance
-        return min(some, key=lambda to: to.calls).instance
+        if _by_content(work, candidates):
+            return max(candidates, key=lambda to: to.found).instance
+        return min(candidates, key=lambda to: to.calls).instance
 
     def why(self, work: Work, at: int, now: float) -> Reason:
-        some = destinations(self.view, work, now)
-        if not _by_content(work, some):
-            return compared(Because.LOAD, at, "calls", {to.instance: to.calls for to in some})
-        found = {to.instance: to.found for to in some}
-        others = [i for i in found if i != at]
-        other = max(others, key=lambda i: (found[i], -i), default=ANY)
-        return Reason(Because.FOUND, "tokens", found[at], found.get(other), other)
+        candidates = destinations(self.view, work, now)
+        if not _by_content(work, candidates):
+            return compared(Because.LOAD, at, "calls", {to.instance: to.calls for to in candidates})
+        hit_tokens = {to.instance: to.found for to in candidates}
+        others = [i for i in hit_tokens if i != at]
+        other = max(others, key=lambda i: (hit_tokens[i], -i), default=ANY)
+        return Reason(Because.FOUND, "tokens", hit_tokens[at], hit_tokens.get(other), other)
 
 
-def _by_content(work: Work, some: Sequence[Destination]) -> bool:
-    calls = [to.calls for to in some]
+def _by_content(work: Work, candidates: Sequence[Destination]) -> bool:
+    calls = [to.calls for to in candidates]
     even = max(calls) - min(calls) <= 64 or max(calls) <= 1.5 * min(calls)
-    return even and max(to.found for to in some) > 0.3 * work.tokens
+    return even and max(to.found for to in candidates) > 0.3 * work.tokens

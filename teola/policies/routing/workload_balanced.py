@@ -188,19 +188,19 @@ class WorkloadBalanced(RoutingPolicy):
         """The instance of a kind with the least load that may be sent something (ANY: none)."""
         heap, load = self._heaps[kind], self._load()
         aside = []
-        found = ANY
+        least = ANY
         while heap:
-            told, i = heap[0]
-            if told != load[i]:
+            score, i = heap[0]
+            if score != load[i]:
                 heappop(heap)
                 continue
             if instances[i].usable and i != avoid:
-                found = i
+                least = i
                 break
             aside.append(heappop(heap))
         for entry in aside:
             heappush(heap, entry)
-        return found
+        return least
 
     # --- what is ahead ----------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from teola.engine import DatabaseServer
 from teola.errors import EngineUnavailable
 from teola.query.journal.lost import AWAY, JournalLost
 from teola.query.journal.patience import Patience
-from teola.query.journal.statements import CHANNEL
+from teola.query.journal.statements import JOURNAL_CHANNEL
 from teola.query.journal.tables import TAKE_ROLE, migrate
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class JournalDatabase:
                     await connection.execute(_ONLY_ONE, (token,))
                     await _configure(connection)
                     await connection.execute(_SHOW_LIFE, (token,))
-                    await connection.execute(f"LISTEN {CHANNEL}")
+                    await connection.execute(f"LISTEN {JOURNAL_CHANNEL}")
                 yield connection
         except (Error, TimeoutError) as error:
             raise JournalLost(self._reason(error)) from error

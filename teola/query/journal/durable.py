@@ -20,7 +20,7 @@ from teola.query.journal.lost import Answered, JournalLost, JournalUnreadable
 from teola.query.journal.patience import Patience
 from teola.query.journal.query_rows import Taken
 from teola.query.journal.sealing import QuerySeal, request_place
-from teola.query.journal.statements import CHANNEL
+from teola.query.journal.statements import JOURNAL_CHANNEL
 from teola.runtime.live.people import chosen
 from teola.runtime.live.steps import ASKED
 
@@ -138,7 +138,7 @@ async def wait(
             await connection.execute(statements.ASK, (ask, text, id, journal.token))
         waits = (left_s, wait_s, id, journal.token, list(sealed_asks))
         await connection.execute(statements.WAIT, waits)
-        await connection.execute(statements.NOTIFY, (CHANNEL, id))
+        await connection.execute(statements.NOTIFY, (JOURNAL_CHANNEL, id))
 
 
 async def asks_of(journal: Journal, tenant: str, id: str) -> list[KeptAsk]:
@@ -194,7 +194,7 @@ async def answer(
         taken = await journal.take_in(connection, tenant, id) if takes else None
         # whoever may run it looks around; if it was taken, only who follows it wants to know
         news = LOOK if taken is None else id
-        await connection.execute(statements.NOTIFY, (CHANNEL, news))
+        await connection.execute(statements.NOTIFY, (JOURNAL_CHANNEL, news))
     return ask, taken
 
 

@@ -252,7 +252,7 @@ class Journal:
         """Ask whoever runs it, or may take it, to end it. Raises JournalLost."""
         async with self.database.transaction(tenant) as connection:
             await connection.execute(statements.CANCEL, (tenant, id))
-            await connection.execute(statements.NOTIFY, (statements.CHANNEL, LOOK))
+            await connection.execute(statements.NOTIFY, (statements.JOURNAL_CHANNEL, LOOK))
 
     # --- for the server's own work ----------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Journal:
 
     async def _end(self, connection: JournalSession, ended: Ended) -> bool:
         how = (ended.state, ended.latency_s, ended.result)
-        values = (*how, ended.id, self.token, statements.CHANNEL)
+        values = (*how, ended.id, self.token, statements.JOURNAL_CHANNEL)
         cursor = await connection.execute(statements.END, values)
         return cursor.rowcount == 1
 
@@ -333,7 +333,7 @@ class Journal:
         async with self.database.transaction(None) as connection:
             for ended in list(self.unwritten.values()):
                 await self._end(connection, ended)
-            values = (self.token, [*apart, *self.unwritten], statements.CHANNEL, LOOK)
+            values = (self.token, [*apart, *self.unwritten], statements.JOURNAL_CHANNEL, LOOK)
             await connection.execute(statements.GIVE_BACK, values)
 
     async def release(self, id: str) -> None:
@@ -376,7 +376,9 @@ class Journal:
         ended = await self._closed(ended)
         values = (ended.state, ended.result, ended.id, ended.tenant, self.token)
         async with self.database.transaction(ended.tenant) as connection:
-            cursor = await connection.execute(statements.GIVE_UP, (*values, statements.CHANNEL))
+            cursor = await connection.execute(
+                statements.GIVE_UP, (*values, statements.JOURNAL_CHANNEL)
+            )
             return cursor.rowcount == 1
 
     async def take_one(self, tenant: str, id: str) -> Taken | None:

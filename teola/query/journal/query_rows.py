@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from teola.engine import Source
 from teola.errors import InputError, TeolaError
-from teola.plain_json import SPACED, written
+from teola.plain_json import SPACED, json_of
 from teola.query.application import Application
 from teola.query.journal.lost import UNREADABLE, UNREADABLE_CODE, JournalUnreadable
 from teola.query.result import Failure, Result
@@ -155,7 +155,7 @@ def ended(result: Result, tenant: str) -> Ended:
     values = result.to_json()
     if result.error is not None:
         values[FAILURE] = Failure.of(result.error).to_json()
-    text = written(values, SPACED)
+    text = json_of(values, SPACED)
     return Ended(result.query_id, result.state, round(result.latency_s, 6), text, tenant)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-CHANNEL: Final = "teola_journal"
+JOURNAL_CHANNEL: Final = "teola_journal"
 
 INSERT: Final[LiteralString] = """
 INSERT INTO teola_journal.queries

@@ -15,7 +15,7 @@ from teola.engine import LONGEST_ANSWER, Call, Delta, LanguageModel, Usage, chec
 from teola.errors import OutputError
 from teola.graph import DecodeParams, Primitive
 from teola.runtime.hosts.parsers import ListParser, make_parser
-from teola.runtime.hosts.structured import Misfit, known, prepare, validate_schema
+from teola.runtime.hosts.structured import Misfit, prepare, validate_schema, was_checked
 from teola.runtime.observe.noting import working_for
 from teola.runtime.outputs import no_delta, stream_of
 
@@ -156,7 +156,7 @@ class CallOutput:
             if "value" not in self.members[k].outputs:
                 continue
             held_to = self.params[k].check or self.params[k].schema or "{}"
-            if long or not known(held_to):
+            if long or not was_checked(held_to):
                 self.values[k] = await asyncio.to_thread(self._value, self.params[k])
 
     def close(self) -> None:

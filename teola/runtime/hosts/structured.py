@@ -65,7 +65,7 @@ def check_schema(schema_json: str) -> None:
         validate_schema("null", schema_json)
 
 
-def known(schema_json: str) -> bool:
+def was_checked(schema_json: str) -> bool:
     """Whether a schema was checked before, so that an answer can be held against it at once."""
     return schema_json in _known
 

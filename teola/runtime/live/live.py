@@ -41,7 +41,7 @@ from teola.runtime.live.entering import entered
 from teola.runtime.live.equal_work import EqualWork
 from teola.runtime.live.memory import MemoryWatch
 from teola.runtime.live.nesting import Caller, Terms, calling
-from teola.runtime.live.outcomes import cut_off, keeps, outcome_of, results_kept
+from teola.runtime.live.outcomes import cut_off, keeps_steps, outcome_of, results_kept
 from teola.runtime.live.paying import Paying, whole_prompt
 from teola.runtime.live.people import People
 from teola.runtime.live.prefixes import PrefixWatch
@@ -59,10 +59,15 @@ from teola.runtime.live.sent_rows import LiveRows, SentRows
 from teola.runtime.live.sequences import KeptSequences
 from teola.runtime.live.sizing import Sizing
 from teola.runtime.live.steps import SLICE, Steps
-from teola.runtime.live.unknown_ends import about_call, outputs_taken, question_of, schema_of_answer
+from teola.runtime.live.unknown_ends import (
+    about_call,
+    outputs_taken,
+    schema_of_answer,
+    unknown_end_question,
+)
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
-from teola.runtime.outputs import NOTHING, misnumbered, misshapen
+from teola.runtime.outputs import NO_PORTS, misnumbered, misshapen
 from teola.runtime.rows import Row, RowsEnd
 from teola.schedule.events import (
     AbortRequest,
@@ -438,7 +443,7 @@ class Live(Driver[LiveQuery]):
         try:
             requests = [self._request(work, lo, hi, far) for work, lo, hi in slices]
             around = self.queries.get(slices[0].work.run) if caller is not None else None
-            if around is not None and keeps(around, slices[0].work.primitive):
+            if around is not None and keeps_steps(around, slices[0].work.primitive):
                 results = await results_kept(host, requests[0], around, *slices[0])
             else:
                 results = await results_of(host, requests)
@@ -550,7 +555,7 @@ class Live(Driver[LiveQuery]):
         if query.watcher:
             query.watch(i, hi - lo, "started")
         key = f"{work.run}/{p.id}/{lo}"
-        keep = query.plan.keepable[i] if keeps else NOTHING
+        keep = query.plan.keepable[i] if keeps else NO_PORTS
         context = query.context if work.same is None else _for_all(query.context)
         return Request(p.op, p.params, inputs, context, key, keep)
 
@@ -809,7 +814,7 @@ class Live(Driver[LiveQuery]):
             raise cut_off(p.component)
         about = about_call(p, inputs, query.terms.secrets.hidden)
         schema = schema_of_answer(p, query.store.items(i))
-        inquiry = query.inquiry(i, UNKNOWN, question_of(p, about), schema, about)
+        inquiry = query.inquiry(i, UNKNOWN, unknown_end_question(p, about), schema, about)
 
         def then(answer: Any) -> None:
             query.asking.pop(i, None)

@@ -13,7 +13,7 @@ from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.batch import may_try_again, refusal_of, results_of, too_much
 from teola.runtime.live.query import LiveQuery
 from teola.runtime.live.steps import SLICE, Steps
-from teola.runtime.outputs import NOTHING, misshapen
+from teola.runtime.outputs import NO_PORTS, misshapen
 from teola.schedule.events import Cause, Outcome
 
 
@@ -37,7 +37,7 @@ def outcome_of(
     counts: Mapping[str, int] = {}
     try:
         if not isinstance(result, Exception):
-            shown = query.plan.shown[i] if type(p.params) is ToolParams else NOTHING
+            shown = query.plan.shown[i] if type(p.params) is ToolParams else NO_PORTS
             takes_all_items = not p.batchable and p.op in ITEM_INPUTS
             items = query.store.given(i) if takes_all_items else hi - lo
             result = misshapen(p, items, result, shown) or result
@@ -85,7 +85,7 @@ async def _keep(steps: Steps, key: str, result: EngineResult | Exception, *, pur
         await steps.keep(key, {"error": reason_of(result)})
 
 
-def keeps(query: LiveQuery, i: int) -> bool:
+def keeps_steps(query: LiveQuery, i: int) -> bool:
     """Whether primitive `i` is a function whose results are steps that are kept."""
     params = query.plan.primitives[i].params
     kept = type(params) is ToolParams and (params.asks or not params.pure)

@@ -40,7 +40,7 @@ from teola.runtime.live.batch import refusal_of
 from teola.runtime.live.kept_answers import KeptAnswer
 from teola.runtime.live.nesting import Caller, Spender, Terms
 from teola.runtime.live.purse import Purse
-from teola.runtime.live.steps import key_of
+from teola.runtime.live.steps import key_of_step
 from teola.runtime.observe.kept_values import kept_in
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
@@ -167,7 +167,7 @@ class LiveQuery(Query):
         people, p = self.terms.people, self.plan.primitives[i]
         if people is None:
             raise EngineError("nobody can be asked here")
-        id = key_of(people.root, self.run, i)
+        id = key_of_step(people.root, self.run, i)
         return Inquiry(id, people.root, kind, p.component, question, schema, about)
 
     def first_about(self, i: int, about: Any) -> Any:
@@ -332,7 +332,7 @@ def _unheard(query: LiveQuery, by_s: float) -> None:
     """Nobody hears it: the query is in no driver."""
 
 
-def describe(error: Exception, failed: Primitive) -> QueryFailed:
+def component_failure(error: Exception, failed: Primitive) -> QueryFailed:
     """The error that a caller sees when a primitive has failed: its component and what it says, of
     which all lines but the first are indented."""
     message = f"component {failed.component!r}, {failed.op.value}: {reason_of(error)}"
@@ -399,7 +399,7 @@ def failure_of(query: LiveQuery, finish: Finish) -> Exception | None:
     """The error of a part, as a caller sees it."""
     if finish.cause is None or finish.failed < 0:
         return finish.cause.error if finish.cause else None
-    return describe(finish.cause.error, query.plan.primitives[finish.failed])
+    return component_failure(finish.cause.error, query.plan.primitives[finish.failed])
 
 
 def growth_of(

@@ -30,7 +30,7 @@ from teola.runtime.live.row_source import AnswerSink, RowSource
 from teola.runtime.live.thoughts import OPENS, Spoken
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Trace
-from teola.runtime.outputs import no_delta, opened
+from teola.runtime.outputs import no_delta, opened_stream
 from teola.runtime.rows import Row, RowAnswer, RowsEnd
 from teola.schedule.core import Core
 from teola.schedule.events import (
@@ -377,7 +377,7 @@ class SentRows:
         pieces: list[str] = []
         usage: Usage | None = None
         try:
-            stream = opened(model, self._call(asked, row, sent_slice.work.priority))
+            stream = opened_stream(model, self._call(asked, row, sent_slice.work.priority))
             try:  # a stream that has come to its end need not be closed: `aclosing` takes its time
                 async for delta in stream:
                     if not isinstance(delta, Delta):

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from teola.engine import Hit
 from teola.errors import OutputError
 from teola.graph import Op, Primitive, ToolParams
-from teola.plain_json import written
+from teola.plain_json import json_of
 from teola.schedule.graph_run import GraphRun
 from teola.tools.loop_life import here
 
@@ -82,7 +82,7 @@ class Steps:
 
     def key(self, run: GraphRun, i: int) -> str:
         """The key of primitive `i` of a run; of the call that it leads, if it leads one."""
-        return key_of(self._root, run, i)
+        return key_of_step(self._root, run, i)
 
     def known(self, run: GraphRun) -> frozenset[int]:
         """Primitives of a run whose results are kept, and what is needed for them only."""
@@ -149,7 +149,7 @@ class Steps:
 
     async def keep(self, key: str, result: Mapping[str, Any]) -> None:
         """Commit what a step gave. Raises OutputError for what cannot be kept."""
-        text = await here().aside(lambda: written(packed(result, key)), result)
+        text = await here().aside(lambda: json_of(packed(result, key)), result)
         self._size += len(text)
         if len(text) > MOST_VALUE or self._size > MOST_QUERY:
             raise OutputError(
@@ -161,7 +161,7 @@ class Steps:
         self.found[key] = text
 
 
-def key_of(root: str, run: GraphRun, i: int) -> str:
+def key_of_step(root: str, run: GraphRun, i: int) -> str:
     """What primitive `i` of a run is called in the query `root`, whatever passes made of it; of a
     call's head, the call."""
     plan = run.plan

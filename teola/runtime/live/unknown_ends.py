@@ -11,7 +11,7 @@ from teola.runtime.observe.excerpts import excerpts
 TAKE: Final = "take"
 
 
-def question_of(p: Primitive, about: Mapping[str, Any]) -> str:
+def unknown_end_question(p: Primitive, about: Mapping[str, Any]) -> str:
     """The question. about: the call, see `about_call`."""
     worked = f"tool {about['tool']!r}" if "tool" in about else repr(p.component)
     return (

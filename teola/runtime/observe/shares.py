@@ -80,7 +80,7 @@ def shares_json(found: Iterable[TimeShare]) -> list[dict[str, Any]]:
     return [asdict(share) for share in found]
 
 
-def in_words(found: Sequence[TimeShare]) -> str:
+def shares_in_words(found: Sequence[TimeShare]) -> str:
     """Such as `decoding 53 %, embedding 25 %`; "" of what took no time."""
     return ", ".join(_words(found))
 

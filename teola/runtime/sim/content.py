@@ -43,7 +43,7 @@ def salt_of(query: Query, profile: EngineProfile) -> int:
     return number_of(query.run.asker.tenant if profile.keeps_prefixes else f"query {query.id}")
 
 
-def said(
+def prompt_said(
     query: Query, i: int, block_tokens: int = 0, salt: int = 0, keys: Sequence[int] = ()
 ) -> PromptContent:
     """The whole prompt of primitive `i`, with the prefix that was computed before. salt: of its

@@ -14,7 +14,14 @@ from teola.kv import Access, BlockCache, looks_ahead
 from teola.kv.policies import Policy
 from teola.profile import EngineProfile
 from teola.runtime.in_flight import Query
-from teola.runtime.sim.content import Prefix, PromptContent, answer_of, ends_of_parts, said, salt_of
+from teola.runtime.sim.content import (
+    Prefix,
+    PromptContent,
+    answer_of,
+    ends_of_parts,
+    prompt_said,
+    salt_of,
+)
 from teola.runtime.sim.outcome import Delivery, Outcomes
 from teola.runtime.sim.processors import Share
 from teola.runtime.sim.sim_rows import RowId, RowsOnServer, SimAsked
@@ -169,7 +176,9 @@ class Stepper:
         """Add a call to the server."""
         length, deliveries = self.sim.outcomes.call(query, id[1])
         profile, salt = self.profile, salt_of(query, self.profile)
-        content = said(query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt)
+        content = prompt_said(
+            query, id[1], profile.block_tokens if profile.prefix_reuse else 0, salt
+        )
         ends = ends_of_parts(query, id[1]) if self._looks_ahead else ()
         category = query.run.asker.app, query.plan.primitives[id[1]].component
         sequence = TokenSequence(

@@ -33,7 +33,7 @@ from teola.runtime.driver import Driver
 from teola.runtime.in_flight import Place, Query, part_run, part_trace
 from teola.runtime.observe.trace import Trace
 from teola.runtime.queue_setup import queue_of
-from teola.runtime.sim.content import Prefix, said, salt_of
+from teola.runtime.sim.content import Prefix, prompt_said, salt_of
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Assumed, Outcomes, Planned
 from teola.runtime.sim.processors import Processors, Share
@@ -523,7 +523,7 @@ class Sim(Driver[Query]):
         profile = self._profiles[spec.engine]
         if not (by_keys and profile.prefix_reuse):
             return super()._measure(run, i)
-        keys = said(query, i, profile.block_tokens, salt_of(query, profile)).keys
+        keys = prompt_said(query, i, profile.block_tokens, salt_of(query, profile)).keys
         return Size(query.prompt_tokens(i), keys)
 
     def dispatch(self, command: Dispatch, now: float) -> None:

@@ -24,7 +24,7 @@ from teola.runtime.values import Tokens, new_text
 from teola.schedule.plan import Plan
 
 ENGINE: Final = "llm"
-UNNAMED: Final = "recorded"
+UNNAMED_APP: Final = "recorded"
 """The application of a query that names none."""
 MOST_PLANS: Final = 512
 
@@ -153,7 +153,7 @@ def graph_of(query: StagedQuery) -> Graph:
             k += 1
         before = ends
     outputs = {f"a{k}": ref for k, ref in enumerate(answers)}
-    return Graph(query.app or UNNAMED, primitives, outputs, [f"p{j}" for j in range(k)])
+    return Graph(query.app or UNNAMED_APP, primitives, outputs, [f"p{j}" for j in range(k)])
 
 
 def inputs_of(query: StagedQuery) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from teola.runtime.step_fit.capacity import learned
 from teola.runtime.step_fit.fit import errors, fitted, fitted_to_rates
-from teola.runtime.step_fit.rates import MeasuredRate, rates
+from teola.runtime.step_fit.rates import MeasuredRate, measured_rates
 from teola.runtime.step_fit.recorded_run import RecordedRequest, RecordedRun, load
 from teola.runtime.step_fit.stepping import replay
 
@@ -15,6 +15,6 @@ __all__ = [
     "fitted_to_rates",
     "learned",
     "load",
-    "rates",
+    "measured_rates",
     "replay",
 ]

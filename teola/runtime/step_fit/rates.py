@@ -41,7 +41,7 @@ class MeasuredRate(NamedTuple):
         return (1.0, together, attended, prompts * self.prompt, pairs, 0.0)
 
 
-def rates(path: Path, where: Mapping[str, str] | None = None) -> tuple[MeasuredRate, ...]:
+def measured_rates(path: Path, where: Mapping[str, str] | None = None) -> tuple[MeasuredRate, ...]:
     """The runs of a file whose columns are as `where` says. Raises InputError if it is no such
     file, or too few are, and UnknownName for a column that is not there."""
     try:

@@ -22,7 +22,7 @@ from teola.policies.pairing import pair
 from teola.policies.routing.call_seconds import call_s
 from teola.profile import EngineProfile, Profile, from_json
 from teola.runtime.objectives import checked_scale
-from teola.runtime.sim.staged import ENGINE, UNNAMED, StagedCall, StagedQuery
+from teola.runtime.sim.staged import ENGINE, UNNAMED_APP, StagedCall, StagedQuery
 from teola.runtime.tuning.replay_case import ReplayCase, replayed
 
 KINDS: Final = ("batching", "routing")
@@ -147,7 +147,7 @@ def habits_of(queries: Iterable[StagedQuery]) -> dict[tuple[str, str], Habit]:
     by_component: dict[tuple[str, str], list[StagedCall]] = defaultdict(list)
     for query in queries:
         for call in chain(*query.stages):
-            by_component[query.app or UNNAMED, call.component].append(call)
+            by_component[query.app or UNNAMED_APP, call.component].append(call)
     planned = ROLE_TOKENS[Role.QUESTION]
     return {
         key: Habit(

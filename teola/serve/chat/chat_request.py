@@ -30,7 +30,7 @@ from teola.serve.chat.conversation import (
 from teola.serve.chat.own_calls import Placed, TakenUp
 from teola.serve.intake.limits import QueryLimits
 from teola.serve.intake.query_request import MOST_DEADLINE_S, checked
-from teola.serve.intake.schemas import checked_tools
+from teola.serve.intake.schemas import clients_tools
 from teola.tools.json_size import json_size
 from teola.tools.offered import chosen_of
 from teola.workflow.kinds import Kind
@@ -272,7 +272,7 @@ class ChatRequest(BaseModel):
         """Check the tools that the client brings; whoever gets them knows that they are checked.
         Raises InputError, UnknownName."""
         if self.tools:
-            self.tools = tools = await checked_tools(
+            self.tools = tools = await clients_tools(
                 self.tools, limits.client_tools, limits.client_tool_characters
             )
             chosen_of(self.tool_choice, {name: name for name in tools.names})
@@ -323,7 +323,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {"arguments": call.function.arguments}
 
 
-def read(body: Any) -> ChatRequest:
+def read_chat_request(body: Any) -> ChatRequest:
     """The body, checked. Raises InputError, UnknownName."""
     if isinstance(body, dict):
         names = ChatRequest.model_fields.keys()

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from teola.engine import Hit
-from teola.plain_json import SPACED, written
+from teola.plain_json import SPACED, json_of
 from teola.query.event_log import Event
 from teola.query.result import Result, jsonable
 from teola.serve.board import Entry
@@ -57,12 +57,12 @@ def calls_of(result: Result | None) -> list[dict[str, Any]]:
     ]
 
 
-def said(result: Result) -> str:
+def answer_text(result: Result) -> str:
     """The answer as a text."""
     answer = jsonable(result.answer)
     if answer is None or isinstance(answer, str):
         return answer or ""
-    return written(answer, SPACED)
+    return json_of(answer, SPACED)
 
 
 def usage(entry: Entry) -> dict[str, int]:
@@ -122,7 +122,7 @@ class Chunks:
         elif event.kind == "done":
             assert self._entry.result is not None
             # an answer that is no text comes whole
-            yield from self.rest("" if self._begun else said(self._entry.result))
+            yield from self.rest("" if self._begun else answer_text(self._entry.result))
         elif event.kind == "error":
             assert self._entry.result is not None
             yield line(problem_of(self._entry.result).openai_body())

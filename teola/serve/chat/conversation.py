@@ -26,7 +26,7 @@ from typing import Any, Final
 from teola.app import App
 from teola.errors import TemplateError
 from teola.workflow.components import Agent
-from teola.workflow.components.transcript import MARK, quoted
+from teola.workflow.components.transcript import LINE_MARK, marked_lines
 from teola.workflow.kinds import Kind
 from teola.workflow.wiring import Origin
 
@@ -55,7 +55,7 @@ class Turn:
 
 def of_tool(name: str, result: str) -> Turn:
     """What a call gave. Lines after the first one are marked, so that none looks like a turn."""
-    return Turn(f"Tool {name}", quoted(result).removeprefix(MARK))
+    return Turn(f"Tool {name}", marked_lines(result).removeprefix(LINE_MARK))
 
 
 @dataclass(frozen=True, slots=True)

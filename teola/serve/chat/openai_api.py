@@ -26,8 +26,8 @@ from teola.runtime.objectives import checked_objective
 from teola.serve.access.auth import paid_by
 from teola.serve.api import Service, announced, tenant
 from teola.serve.board import Entry
-from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read
-from teola.serve.chat.completions import Chunks, calls_of, completion, said
+from teola.serve.chat.chat_request import ChatRequest, check_chats, decoding, read_chat_request
+from teola.serve.chat.completions import Chunks, answer_text, calls_of, completion
 from teola.serve.chat.conversation import (
     CLIENT_TOOLS,
     HISTORY,
@@ -40,11 +40,11 @@ from teola.serve.chat.conversation import (
 )
 from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.intake.bodies import parsed
-from teola.serve.intake.schemas import SCHEMA, check_schemas
+from teola.serve.intake.schemas import SCHEMA_KIND, check_schemas
 from teola.serve.intake.uploads import Upload
 from teola.serve.long_json import LongJson
 from teola.serve.problems import answer, problem, problem_of, waits_for_people
-from teola.serve.streaming import Events, EventStream, result_for, written
+from teola.serve.streaming import Events, EventStream, result_for, written_off_loop
 from teola.workflow.kinds import Kind
 
 AGAIN: Final = """\
@@ -76,10 +76,10 @@ def router(service: Service, own_calls: OwnCalls) -> APIRouter:
         """Answer the last message with the application that `model` names."""
         upload = Upload()
         try:
-            chat_request = read(await parsed(await request.body()))
+            chat_request = read_chat_request(await parsed(await request.body()))
             asking = _Asking(service, forms, own_calls, request, chat_request)
             await asking.hear()
-            await check_schemas({**asking.wanted.overrides, SCHEMA: asking.schema or {}})
+            await check_schemas({**asking.wanted.overrides, SCHEMA_KIND: asking.schema or {}})
             await asking.get_documents(upload)
             if asking.wanted.stream and asking.schema is None:
                 return asking.streamed(upload)
@@ -224,9 +224,9 @@ class _Asking:
         if not self.wanted.stream:
             steps = self.wanted.steps
             make = lambda: LongJson(completion(entry, model, text, steps), headers=headers)  # noqa: E731
-            return await written(entry, make)
+            return await written_off_loop(entry, make)
         chunks = Chunks(entry, model, self.wanted.wants_usage)
-        whole = await written(entry, lambda: "".join(chunks.rest(text)))
+        whole = await written_off_loop(entry, lambda: "".join(chunks.rest(text)))
         return Response(whole, media_type="text/event-stream", headers=headers)
 
     async def _asked(self, conversation: Conversation) -> _Answer:
@@ -240,7 +240,9 @@ class _Asking:
             misfit = cause if isinstance(cause, Misfit) and self.schema is not None else None
             return _Answer(entry, result, misfit=misfit)
         if self.schema is None or calls_of(result):
-            return _Answer(entry, result, await written(entry, partial(said, result)))
+            return _Answer(
+                entry, result, await written_off_loop(entry, partial(answer_text, result))
+            )
         try:
             return _Answer(entry, result, await run_in_threadpool(_fitting, result, self.schema))
         except OutputError as error:
@@ -257,7 +259,7 @@ class _Asking:
 
 def _fitting(result: Result, schema: dict[str, Any]) -> str:
     """The answer as JSON. Raises OutputError if it does not fit."""
-    value = validate_schema(said(result), json.dumps(schema))
+    value = validate_schema(answer_text(result), json.dumps(schema))
     return json.dumps(value, ensure_ascii=False)
 
 

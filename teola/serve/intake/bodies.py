@@ -51,11 +51,11 @@ async def parsed(text: str | bytes) -> Any:
     if len(text) > JSON_BYTES:
         raise TooLarge(f"JSON is larger than {JSON_BYTES // 2**20} MiB")
     if len(text) <= LONG:
-        return as_json(text)
-    return await get_running_loop().run_in_executor(_thread, as_json, text)
+        return read_json(text)
+    return await get_running_loop().run_in_executor(_thread, read_json, text)
 
 
-def as_json(text: str | bytes, what: str = "the body") -> Any:
+def read_json(text: str | bytes, what: str = "the body") -> Any:
     """Parsed. what: names it in errors. Raises InputError."""
     try:
         if isinstance(text, bytes):

@@ -63,24 +63,27 @@ class FetchPolicy:
         """Parsed. Raises InputError unless it may be tried."""
         if len(url) > URL_CHARACTERS or "\\" in url or " " in url or not url.isprintable():
             raise InputError(
-                f"{cut(url)}: a URL has up to {URL_CHARACTERS} characters, no spaces and no \\"
+                f"{shown_url(url)}: a URL has up to {URL_CHARACTERS} characters, no spaces and "
+                "no \\"
             )
         try:
             parsed = httpx.URL(url)
         except (httpx.InvalidURL, ValueError):
-            raise InputError(f"{cut(url)}: this is not a URL") from None
+            raise InputError(f"{shown_url(url)}: this is not a URL") from None
         if parsed.scheme not in _DEFAULT_PORTS:
-            raise InputError(f"{cut(url)}: a document's URL begins with https:// or http://")
+            raise InputError(f"{shown_url(url)}: a document's URL begins with https:// or http://")
         if parsed.userinfo:
-            raise InputError(f"{cut(url)}: a URL with a name or password in it is not fetched")
+            raise InputError(
+                f"{shown_url(url)}: a URL with a name or password in it is not fetched"
+            )
         host = parsed.raw_host.decode("ascii")
         if not _HOST.fullmatch(host):
-            raise InputError(f"{cut(url)}: this URL names no host")
+            raise InputError(f"{shown_url(url)}: this URL names no host")
         if (parsed.port or _DEFAULT_PORTS[parsed.scheme]) not in self.ports:
             listed = ", ".join(map(str, self.ports))
-            raise InputError(f"{cut(url)}: only these ports are fetched from: {listed}")
+            raise InputError(f"{shown_url(url)}: only these ports are fetched from: {listed}")
         if not self._lists(host):
-            raise InputError(f"{cut(url)}: this server does not fetch documents from there")
+            raise InputError(f"{shown_url(url)}: this server does not fetch documents from there")
         return parsed
 
     def _lists(self, host: str) -> bool:
@@ -102,10 +105,12 @@ def suffix_of(content_type: str, path: str, url: str) -> str:
         return own
     if _TEXT.fullmatch(kind):
         return ".txt"
-    raise InputError(f"{cut(url)}: it is {kind[:60]!r}; name text, HTML, PDF or an office file")
+    raise InputError(
+        f"{shown_url(url)}: it is {kind[:60]!r}; name text, HTML, PDF or an office file"
+    )
 
 
-def cut(url: str, most: int = 120) -> str:
+def shown_url(url: str, most: int = 120) -> str:
     """A URL as errors repeat it."""
     clean = "".join(c if c.isprintable() else "?" for c in url[:most])
     return repr(clean + ("..." if len(url) > most else ""))

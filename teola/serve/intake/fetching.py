@@ -27,7 +27,7 @@ import httpx
 
 from teola.errors import InputError, Overloaded
 from teola.serve.intake.addresses import Address
-from teola.serve.intake.fetch_policy import FetchPolicy, cut, suffix_of
+from teola.serve.intake.fetch_policy import FetchPolicy, shown_url, suffix_of
 from teola.serve.intake.uploads import Allowance
 
 ADDRESSES: Final = 4
@@ -74,9 +74,9 @@ class Fetcher:
                 return await self._follow(pool, parsed, place, allowance)
         except (TimeoutError, httpcore.TimeoutException, httpcore.NetworkError):
             message = "no public server answers there; send the document itself"
-            raise InputError(f"{cut(url)}: {message}") from None
+            raise InputError(f"{shown_url(url)}: {message}") from None
         except httpcore.ProtocolError:
-            raise InputError(f"{cut(url)}: what answers there does not speak HTTP") from None
+            raise InputError(f"{shown_url(url)}: what answers there does not speak HTTP") from None
         finally:
             self._running -= 1
 
@@ -105,8 +105,12 @@ class Fetcher:
             try:
                 url = self.policy.checked(str(url.join(target)))
             except (httpx.InvalidURL, ValueError):  # InputError is one of them
-                raise InputError(f"{cut(first_url)}: it leads on to what is not fetched") from None
-        raise InputError(f"{cut(first_url)}: it leads on more than {self.policy.redirects} times")
+                raise InputError(
+                    f"{shown_url(first_url)}: it leads on to what is not fetched"
+                ) from None
+        raise InputError(
+            f"{shown_url(first_url)}: it leads on more than {self.policy.redirects} times"
+        )
 
     def _limits(self) -> dict[str, dict[str, float]]:
         silence, connect = self.policy.silence_s, self.policy.connect_s
@@ -123,9 +127,9 @@ class Fetcher:
     ) -> Path:
         """Write the body to a file, a block at a time. Raises InputError."""
         if response.status != 200:
-            raise InputError(f"{cut(first_url)}: its server answers {response.status}")
+            raise InputError(f"{shown_url(first_url)}: its server answers {response.status}")
         if _header(response, b"content-encoding").lower() not in ("", "identity"):
-            raise InputError(f"{cut(first_url)}: its server sends it only compressed")
+            raise InputError(f"{shown_url(first_url)}: its server sends it only compressed")
         left, announced = self.policy.most_bytes, _header(response, b"content-length")
         if announced.isdecimal() and int(announced[:20]) > left:
             raise self._too_large(first_url)
@@ -146,7 +150,7 @@ class Fetcher:
 
     def _too_large(self, url: str) -> InputError:
         most = self.policy.most_bytes / 2**20
-        return InputError(f"{cut(url)}: it is larger than the {most:g} MiB of a document")
+        return InputError(f"{shown_url(url)}: it is larger than the {most:g} MiB of a document")
 
 
 class _Pinned(httpcore.AsyncNetworkBackend):

@@ -21,10 +21,10 @@ from teola.serve.intake.query_request import (
     MOST_DEADLINE_S,
     REQUEST,
     QueryRequest,
+    as_list,
     checked,
     form_of,
     json_in,
-    listed,
 )
 from teola.serve.intake.uploads import Upload
 
@@ -62,7 +62,7 @@ async def to_index(
             body, documents = await _of_form(form, upload)
     else:
         body = checked(IndexRequest, await parsed(await request.body()))
-        documents = listed(body.documents)
+        documents = as_list(body.documents)
     if not documents:
         raise InputError("there is nothing to index; send documents")
     if body.metadata:
@@ -86,7 +86,7 @@ async def to_index(
 
 async def _of_form(form: FormData, upload: Upload) -> tuple[IndexRequest, list[Any]]:
     body = await json_in(form, IndexRequest)
-    documents = listed(body.documents)
+    documents = as_list(body.documents)
     for name, value in form.multi_items():
         if name == REQUEST:
             continue

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 from teola.app import App
 from teola.config import (
     CLIENT_TOOL_CHARACTERS,
-    CLIENT_TOOLS,
     INTERMEDIATE_BYTES,
+    MOST_CLIENT_TOOLS,
     OUTPUT_TOKENS,
     OVERRIDE_CHARACTERS,
     OWN_CALL_BYTES,
@@ -50,7 +50,7 @@ class QueryLimits:
     override_characters: int = OVERRIDE_CHARACTERS
     primitives: int = PRIMITIVES
     intermediate_bytes: int = INTERMEDIATE_BYTES
-    client_tools: int = CLIENT_TOOLS
+    client_tools: int = MOST_CLIENT_TOOLS
     client_tool_characters: int = CLIENT_TOOL_CHARACTERS
 
     @property

@@ -29,7 +29,7 @@ from teola.engine import NAME_CHARACTERS, Source, check_metadata
 from teola.errors import DeadlineExceeded, InputError
 from teola.runtime.documents import MAX_DOCUMENTS
 from teola.serve.intake.limits import OWN_CALLS, OwnCallLimits
-from teola.serve.intake.uploads import Allowance, Upload, shown
+from teola.serve.intake.uploads import Allowance, Upload, file_label
 from teola.serve.streaming import first, gone
 from teola.workflow.kinds import Kind
 
@@ -129,11 +129,11 @@ class Intake:
         if "data" in document:
             path = upload.place(Path(document["name"]).suffix)
             await _decode(document, path)
-            return Source(shown(document["name"]), path=path, metadata=metadata)
+            return Source(file_label(document["name"]), path=path, metadata=metadata)
         assert self.fetcher is not None
         path = await self.fetcher.fetch(document["url"], upload.place, allowance)
         label = document.get("name") or _label(document["url"])
-        return Source(shown(label), path=path, metadata=metadata)
+        return Source(file_label(label), path=path, metadata=metadata)
 
 
 def _form(name: str, document: Any) -> str:
@@ -193,7 +193,7 @@ def _write(document: Mapping[str, Any], path: Path) -> None:
     try:
         data = base64.b64decode(document["data"], validate=True)
     except (binascii.Error, ValueError):
-        label = f"document {shown(document['name'])!r}"
+        label = f"document {file_label(document['name'])!r}"
         raise InputError(f'{label}: "data" is not base64 of its bytes; encode them') from None
     path.write_bytes(data)
 

@@ -145,7 +145,7 @@ async def _of_form(form: FormData, app: App, upload: Upload) -> QueryRequest:
         if isinstance(value, UploadFile):
             if app.inputs.get(name) is not Kind.DOCUMENTS:
                 raise InputError(f"the form field {name[:80]!r} is a file, but takes no documents")
-            inputs[name] = [*listed(inputs.get(name)), await upload.keep(value)]
+            inputs[name] = [*as_list(inputs.get(name)), await upload.keep(value)]
         else:
             _put_text(app, inputs, name, value)
     query.inputs = inputs
@@ -159,14 +159,14 @@ def _put_text(app: App, inputs: dict[str, Any], name: str, value: str) -> None:
     if kind is Kind.DOCUMENTS:
         raise InputError(f"the form field {name!r} must be a file")
     if kind is Kind.TEXTS:
-        inputs[name] = [*listed(inputs.get(name)), value]
+        inputs[name] = [*as_list(inputs.get(name)), value]
     elif name in inputs:
         raise InputError(f"the input {name[:80]!r} is given twice")
     else:
         inputs[name] = value
 
 
-def listed(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """An input that may be one value or a list of them, as a list."""
     if value is None:
         return []

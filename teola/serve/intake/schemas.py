@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from teola.errors import InputError
 from teola.runtime.hosts.structured import check_schema
-from teola.serve.intake.bodies import as_json
+from teola.serve.intake.bodies import read_json
 from teola.tools.offered import CheckedTools, ToolsCheck
 
-SCHEMA: Final = "json_schema"
+SCHEMA_KIND: Final = "json_schema"
 """Name of the parameters that are JSON schemas."""
 MOST_VALUES: Final = 2_000
 """Values in one schema: objects, lists, texts, numbers."""
@@ -43,7 +43,7 @@ def _check_schema(schema: Any) -> None:
     check_schema(json.dumps(schema))
 
 
-async def checked_tools(tools: list[Any], most: int, characters: int) -> CheckedTools:
+async def clients_tools(tools: list[Any], most: int, characters: int) -> CheckedTools:
     """Tools of a client, `most` of them and with so many `characters` as JSON. Raises InputError
     for what is none, or for a schema that is not taken."""
     loop = asyncio.get_running_loop()
@@ -52,8 +52,8 @@ async def checked_tools(tools: list[Any], most: int, characters: int) -> Checked
 
 def schemas(overrides: Mapping[str, Any]) -> Iterator[Any]:
     """The JSON schemas among overrides."""
-    for value in parameters(overrides, SCHEMA):
-        yield as_json(value, SCHEMA) if isinstance(value, str) else value
+    for value in parameters(overrides, SCHEMA_KIND):
+        yield read_json(value, SCHEMA_KIND) if isinstance(value, str) else value
 
 
 def parameters(overrides: Mapping[str, Any], name: str) -> Iterator[Any]:

@@ -39,14 +39,14 @@ class Upload(QueryFiles):
         """Store a file under a name of ours. Raises TooLarge."""
         if file.size is not None and file.size > FILE_BYTES:
             raise TooLarge(f"a document may have {FILE_BYTES // 2**20} MiB; split this one")
-        name = shown(file.filename or "document")
+        name = file_label(file.filename or "document")
         path = self.place(Path(name).suffix)
         with path.open("wb") as out:
             await run_in_threadpool(shutil.copyfileobj, file.file, out)
         return Source(name, path=path)
 
 
-def shown(name: str) -> str:
+def file_label(name: str) -> str:
     """A client's file name as a label: no folders, nothing invisible, and of a long one its end,
     in which names differ, behind an ellipsis."""
     last = name.replace("\\", "/").rpartition("/")[2]

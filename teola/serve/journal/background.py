@@ -31,7 +31,7 @@ from teola.serve.intake.query_request import QueryRequest
 from teola.serve.intake.uploads import Upload
 from teola.serve.journal.keeper import Keeper
 from teola.serve.problems import problem
-from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered
+from teola.serve.streaming import SILENCE, SILENCE_S, Events, EventStream, numbered_event
 
 KEY: Final = "idempotency-key"
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -177,7 +177,7 @@ class _Elsewhere:
             while self._events is None:
                 heard.clear()
                 if (entry := self._board.find(self._kept.id, self._kept.tenant)) is not None:
-                    self._events = Events(entry, partial(numbered, base=entry.base))
+                    self._events = Events(entry, partial(numbered_event, base=entry.base))
                     self._taken.set()
                     break
                 if (last := await self._end()) is not None:
@@ -212,8 +212,8 @@ def _last(kept: Kept) -> str:
     if kept.unreadable:
         error = JournalUnreadable(UNREADABLE.format(id=kept.id))
         unreadable = Event("error", json.dumps(problem(error, kept.id).body()))
-        return "".join(numbered(1, unreadable, kept.runs * RUN))
+        return "".join(numbered_event(1, unreadable, kept.runs * RUN))
     if kept.state in ("ok", "partial") or kept.problem is not None:
         kind, data = ("error", kept.problem) if kept.problem else ("done", kept.result)
-        return "".join(numbered(1, Event(kind, data or "{}"), kept.runs * RUN))
-    return "".join(numbered(1, Event("error", kept.ending()), kept.runs * RUN))
+        return "".join(numbered_event(1, Event(kind, data or "{}"), kept.runs * RUN))
+    return "".join(numbered_event(1, Event("error", kept.ending()), kept.runs * RUN))

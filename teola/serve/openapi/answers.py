@@ -26,7 +26,7 @@ def _ref(name: str) -> JsonSchema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def json_of(schema: JsonSchema | str) -> Content:
+def json_answer(schema: JsonSchema | str) -> Content:
     """An answer in JSON: a schema, or the name of one in `SCHEMAS`."""
     return {"application/json": _ref(schema) if isinstance(schema, str) else schema}
 
@@ -272,39 +272,39 @@ _KINDS: Final[JsonSchema] = {
 }
 _EVENTS: Final = _stream(id=_TEXT, event=_KINDS)
 _CHUNKS: Final = _stream()
-_QUERY: Final = json_of("Query")
+_QUERY: Final = json_answer("Query")
 _PLAIN: Final[Content] = {"text/plain": _TEXT}
 
 ANSWERS: Final[Mapping[str, Mapping[int, Content]]] = {
-    "GET /v1/apps": {200: json_of("AppList")},
-    "GET /v1/apps/{app}": {200: json_of("App")},
-    "POST /v1/apps/{app}/queries": {200: {**json_of("Result"), **_EVENTS}, 202: _QUERY},
-    "GET /v1/queries": {200: json_of("QueryList")},
+    "GET /v1/apps": {200: json_answer("AppList")},
+    "GET /v1/apps/{app}": {200: json_answer("App")},
+    "POST /v1/apps/{app}/queries": {200: {**json_answer("Result"), **_EVENTS}, 202: _QUERY},
+    "GET /v1/queries": {200: json_answer("QueryList")},
     "GET /v1/queries/{id}": {200: _QUERY},
     "DELETE /v1/queries/{id}": {200: _QUERY},
     "DELETE /v1/queries/{id}/asked": {200: _QUERY},
     "POST /v1/queries/{id}/answers": {200: _QUERY},
     "GET /v1/queries/{id}/events": {200: _EVENTS, 204: {}},
-    "GET /v1/queries/{id}/trace": {200: json_of("Trace")},
-    "GET /v1/queries/{id}/graph": {200: {**json_of("Graph"), **_PLAIN}},
-    "GET /v1/queries/{id}/explanation": {200: json_of(_ANY_OBJECT)},
-    "GET /v1/queries/{id}/timeline": {200: json_of(_ANY_OBJECT)},
-    "GET /v1/queries/{id}/primitives/{primitive}": {200: json_of(_ANY_OBJECT)},
-    "GET /v1/collections": {200: json_of("CollectionList")},
-    "GET /v1/collections/{name}/documents": {200: json_of("DocumentList")},
+    "GET /v1/queries/{id}/trace": {200: json_answer("Trace")},
+    "GET /v1/queries/{id}/graph": {200: {**json_answer("Graph"), **_PLAIN}},
+    "GET /v1/queries/{id}/explanation": {200: json_answer(_ANY_OBJECT)},
+    "GET /v1/queries/{id}/timeline": {200: json_answer(_ANY_OBJECT)},
+    "GET /v1/queries/{id}/primitives/{primitive}": {200: json_answer(_ANY_OBJECT)},
+    "GET /v1/collections": {200: json_answer("CollectionList")},
+    "GET /v1/collections/{name}/documents": {200: json_answer("DocumentList")},
     "POST /v1/collections/{name}/documents": {202: _QUERY},
     "DELETE /v1/collections/{name}/documents": {
-        200: json_of(_object({"collection": _TEXT, "deleted": _COUNT}))
+        200: json_answer(_object({"collection": _TEXT, "deleted": _COUNT}))
     },
-    "POST /v1/sql": {200: {**json_of("TableResult"), **_EVENTS}, 202: _QUERY},
-    "GET /v1/engines": {200: json_of(_object({"engines": _list(_object({"name": _TEXT}))}))},
-    "GET /v1/models": {200: json_of(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
-    "GET /v1/models/{model}": {200: json_of("Model")},
-    "POST /v1/chat/completions": {200: {**json_of("Completion"), **_CHUNKS}},
-    "POST /v1/embeddings": {200: json_of("Embeddings")},
-    "POST /v1/rerank": {200: json_of("Ranking")},
-    "GET /healthz": {200: json_of("Status")},
-    "GET /readyz": {200: json_of("Status"), 503: json_of("Status")},
+    "POST /v1/sql": {200: {**json_answer("TableResult"), **_EVENTS}, 202: _QUERY},
+    "GET /v1/engines": {200: json_answer(_object({"engines": _list(_object({"name": _TEXT}))}))},
+    "GET /v1/models": {200: json_answer(_object({"object": _TEXT, "data": _list(_ref("Model"))}))},
+    "GET /v1/models/{model}": {200: json_answer("Model")},
+    "POST /v1/chat/completions": {200: {**json_answer("Completion"), **_CHUNKS}},
+    "POST /v1/embeddings": {200: json_answer("Embeddings")},
+    "POST /v1/rerank": {200: json_answer("Ranking")},
+    "GET /healthz": {200: json_answer("Status")},
+    "GET /readyz": {200: json_answer("Status"), 503: json_answer("Status")},
     "GET /metrics": {200: _PLAIN},
 }
 """Method and path -> status -> what it answers if all is well. A route that is not here is

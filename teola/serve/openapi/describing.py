@@ -40,7 +40,7 @@ _KINDS: Final[dict[Kind, dict[str, Any]]] = {
 }
 
 
-def described(app: App, databases: Sequence[str] = ()) -> dict[str, Any]:
+def described_app(app: App, databases: Sequence[str] = ()) -> dict[str, Any]:
     """{"name", "description", "inputs", "outputs", "parameters"}; two of them JSON Schema.
     databases: that whoever asks may name."""
     return {

@@ -14,7 +14,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from teola.serve.access.auth import OPEN
-from teola.serve.openapi.answers import ANSWERS, SCHEMAS, Content, json_of
+from teola.serve.openapi.answers import ANSWERS, SCHEMAS, Content, json_answer
 from teola.serve.problems import OPENAI
 
 METHODS: Final = ("get", "post", "put", "patch", "delete")
@@ -38,7 +38,7 @@ _SECURITY: Final = {
 }
 
 
-def publish(app: FastAPI, locked: bool) -> None:
+def publish_description(app: FastAPI, locked: bool) -> None:
     """Serve the completed document. locked: API keys are needed."""
 
     def document() -> dict[str, Any]:
@@ -60,7 +60,7 @@ def completed(document: dict[str, Any], locked: bool) -> dict[str, Any]:
         components["securitySchemes"] = _SECURITY
     for path, method, operation in _operations(document):
         answers = dict(ANSWERS.get(f"{method.upper()} {path}", {}))
-        form = json_of("OpenAIError" if path.startswith(OPENAI) else "Error")
+        form = json_answer("OpenAIError" if path.startswith(OPENAI) else "Error")
         for status in _refusals(path, method, operation, locked):
             openai = path.startswith(OPENAI)
             answers.setdefault(400 if status == 422 and openai else status, form)

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from teola.errors import InputError
 from teola.plain_json import SPACED
-from teola.plain_json import written as as_json
+from teola.plain_json import json_of as as_json
 from teola.query.event_log import Event
 from teola.query.result import Result, jsonable
 from teola.serve.access.auth import paid_by
@@ -22,7 +22,7 @@ from teola.serve.intake.query_request import checked
 from teola.serve.intake.uploads import Upload
 from teola.serve.long_json import LongJson
 from teola.serve.problems import problem_of
-from teola.serve.streaming import Events, EventStream, numbered, result_for, written
+from teola.serve.streaming import Events, EventStream, numbered_event, result_for, written_off_loop
 from teola.serve.table_queries.sql_request import Mode, SqlRequest
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def router(service: Service, app: TableApp | None) -> APIRouter:
 
 async def ask(service: Service, app: TableApp, request: Request, body: SqlRequest) -> Response:
     """Answer a query. Raises what refuses it."""
-    from teola.serve.table_queries.table_run import check
+    from teola.serve.table_queries.table_run import check_table_query
 
     whose = tenant(request)
     streams = body.stream or "text/event-stream" in request.headers.get("accept", "")
@@ -68,7 +68,7 @@ async def ask(service: Service, app: TableApp, request: Request, body: SqlReques
                          "followed at /v1/queries/{id}/events")  # fmt: skip
     mode: Mode = "background" if body.background else "stream" if streams else "sync"
     query = body.ask(mode, app.tables.limits)
-    await run_in_threadpool(check, app.tables, whose, body.query)
+    await run_in_threadpool(check_table_query, app.tables, whose, body.query)
     if body.background and service.background is not None:
         return await service.background.accept(request, app.name, app, query, Upload())
     spec = paid_by(request, query.ask(whose))
@@ -83,7 +83,7 @@ async def ask(service: Service, app: TableApp, request: Request, body: SqlReques
     if result is None:
         return Response(status_code=499)  # nobody reads it
     if result.state in ("ok", "partial"):
-        return await written(entry, partial(_table, result, headers))
+        return await written_off_loop(entry, partial(_table, result, headers))
     problem = problem_of(result)
     return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
 
@@ -98,7 +98,7 @@ def table_of(result: Result) -> Any:
 
 
 def encoded(n: int, event: Event) -> Iterable[str]:
-    """As `numbered`; the last event has the table alone, as an answer without events has."""
+    """As `numbered_event`; the last event has the table alone, as an answer without events has."""
     if event.kind == "done" and isinstance(event.told, Result):
         event = Event("done", as_json(table_of(event.told), SPACED))
-    return numbered(n, event)
+    return numbered_event(n, event)

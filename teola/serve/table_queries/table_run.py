@@ -65,7 +65,7 @@ class TableAsker:
     since: datetime | None = None
 
 
-def check(tables: RegisteredTables, tenant: str, query: str) -> None:
+def check_table_query(tables: RegisteredTables, tenant: str, query: str) -> None:
     """Raise InputError for what can be known to be wrong with a query before it begins. Blocks."""
     check_characters(query, tables.limits)
     sources = used(query, tables.open_to(tenant))

@@ -14,7 +14,7 @@ DIALECTS: Final = {dialect.name: dialect for dialect in (SQLITE, POSTGRES, DUCKD
 
 
 def dialect_named(name: str) -> SqlDialect:
-    """Raises UnknownName."""
+    """The dialect of a name. Raises UnknownName."""
     if name not in DIALECTS:
         raise UnknownName("dialect", name, DIALECTS)
     return DIALECTS[name]

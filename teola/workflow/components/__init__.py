@@ -1,6 +1,6 @@
 """The components that come with Teola, one file each, and all that have a name."""
 
-from teola.workflow.component import REGISTRY, named
+from teola.workflow.component import COMPONENT_TYPES, named
 from teola.workflow.components.agent import Agent
 from teola.workflow.components.aggregate import Aggregate
 from teola.workflow.components.ask import Ask
@@ -19,7 +19,7 @@ from teola.workflow.components.sql import Sql
 from teola.workflow.components.web_search import WebSearch
 from teola.workflow.components.write import Write
 
-REGISTRY.ship(
+COMPONENT_TYPES.ship(
     {
         "condition": Condition,
         "embed": Embedding,
@@ -36,7 +36,7 @@ REGISTRY.ship(
 )
 
 __all__ = [
-    "REGISTRY",
+    "COMPONENT_TYPES",
     "Agent",
     "Aggregate",
     "Ask",

@@ -30,7 +30,7 @@ from teola.workflow.components.room import (
 )
 from teola.workflow.components.transcript import HEADER, entry, in_one_line, thought
 
-TURN, LAST, CALL, PURE, APPROVE, OFFER = PARTS = (
+TURN, LAST, CALL, PURE, APPROVAL, OFFER = PARTS = (
     "turn",
     "last",
     "call",
@@ -175,7 +175,7 @@ class Acting:
         if what == CALL:
             self.results[int(number)] = ToolResult(**outputs["result"])
             return self._next()
-        if what == APPROVE:
+        if what == APPROVAL:
             return [*self._decided(int(number), outputs["answer"]), *self._next()]
         self.writing, self.broken = False, 0
         if not self._streams:
@@ -327,8 +327,8 @@ class Acting:
         if literal is not None:
             self.asked.add(number)
             inputs = {"call": literal, "earlier": {}}
-            template = self._own(APPROVE)
-            return Grow(APPROVE, f"{APPROVE}/{number}", inputs, made=template)
+            template = self._own(APPROVAL)
+            return Grow(APPROVAL, f"{APPROVAL}/{number}", inputs, made=template)
         return self._made(number, call)
 
     def _own(self, what: str) -> Builder | None:

@@ -16,13 +16,13 @@ from teola.tools.base import MOST_CHARS, Tool
 from teola.tools.context import ToolContext
 from teola.tools.decision import PlannedCall
 from teola.tools.loop_life import here
-from teola.tools.offered import listed
+from teola.tools.offered import listed_tools
 from teola.tools.references import substituted
 from teola.tools.tool_result import ToolResult, as_text, cut
 from teola.tools.toolbox import Toolbox
 from teola.workflow.block import Block
 from teola.workflow.component import Component
-from teola.workflow.components.acting import APPROVE
+from teola.workflow.components.acting import APPROVAL
 from teola.workflow.components.agent_tools import AgentTools
 from teola.workflow.kinds import Kind
 
@@ -37,7 +37,7 @@ class Offering(Component):
         super().__init__(name)
 
         async def offer(asked: AskedBy) -> list[dict[str, Any]]:
-            return listed(await tools.here(asked.tools))
+            return listed_tools(await tools.here(asked.tools))
 
         self._offer = offer
 
@@ -135,7 +135,7 @@ class Approving(Component):
 
     def decompose(self, block: Block) -> None:
         inputs: dict[str, Value] = {port: block.read(port).ref for port in self.required}
-        params = WaitParams(self._words, APPROVE, read=agreed)
+        params = WaitParams(self._words, APPROVAL, read=agreed)
         ask = block.add("ask", Op.WAIT, inputs, ("answer",), params)
         block.give("answer", Ref(ask, "answer"))
 

@@ -14,7 +14,7 @@ from teola.errors import InputError
 from teola.tools.base import Tool
 from teola.tools.function_tool import tool
 from teola.tools.mcp_server import ToolServer
-from teola.tools.offered import checked_tools, chosen_of, digest_of, known, of_client
+from teola.tools.offered import checked_tools, chosen_of, known_tools, of_client, tools_digest
 from teola.tools.toolbox import Toolbox
 
 AgentToolSource = Tool | ToolServer | str | Callable[..., Any]
@@ -78,9 +78,9 @@ class AgentTools:
         """For one run. offered: what `Offering` found; None: `own`. client: its tools, and which of
         them it wants called. choice: see AgentConfig. Raises InputError, UnknownName."""
         box, names = self.own, _NO_NAMES
-        key = digest_of(offered) if offered is not None else ""
+        key = tools_digest(offered) if offered is not None else ""
         if offered is not None:
-            box, _ = self._kept(key, lambda: (known(offered, self.own), _NO_NAMES))
+            box, _ = self._kept(key, lambda: (known_tools(offered, self.own), _NO_NAMES))
         tool_choice = client.get("tool_choice") if client else None
         if client and client.get("tools") and tool_choice != "none":
             theirs, base = checked_tools(client["tools"]), box

@@ -21,7 +21,7 @@ from teola.tools.decision import PlannedCall
 from teola.tools.tool_result import ToolResult
 
 HEADER: Final = "\n\nCalls so far, each with what it gave in lines that begin with >:"
-MARK: Final = "> "
+LINE_MARK: Final = "> "
 EDITED: Final = ", with arguments that a person has changed"
 
 
@@ -30,7 +30,9 @@ def entry(call: PlannedCall, result: ToolResult, *, edited: bool = False) -> str
     name = call.tool if NAME.fullmatch(call.tool) else json.dumps(call.tool, ensure_ascii=False)
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     mark = EDITED if edited else ""
-    return f"{call.number}. {in_one_line(f'{name}({arguments})')}{mark}:\n{quoted(result.text)}"
+    return (
+        f"{call.number}. {in_one_line(f'{name}({arguments})')}{mark}:\n{marked_lines(result.text)}"
+    )
 
 
 def thought(text: str) -> str:
@@ -38,9 +40,9 @@ def thought(text: str) -> str:
     return in_one_line(f"You wrote: {text}")
 
 
-def quoted(text: str) -> str:
+def marked_lines(text: str) -> str:
     """A text of which every line begins with the mark, whatever ends its lines."""
-    return "\n".join(MARK + line for line in text.splitlines() or [""])
+    return "\n".join(LINE_MARK + line for line in text.splitlines() or [""])
 
 
 def in_one_line(text: str) -> str:

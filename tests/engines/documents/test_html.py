@@ -9,13 +9,13 @@ import pytest
 from teola.engine import Source, Splitting
 from teola_engines.documents import FileLoader
 from teola_engines.documents.formats.encodings import decoded
-from teola_engines.documents.formats.html import text_of
+from teola_engines.documents.formats.html import html_text
 
 from .conftest import Encode
 
 
 def rows(html: str) -> list[str]:
-    return text_of(f"<p>Before<table>{html}</table>after").text.split("\n\n")[1].splitlines()
+    return html_text(f"<p>Before<table>{html}</table>after").text.split("\n\n")[1].splitlines()
 
 
 def test_empty_cells_keep_values_under_their_headings() -> None:
@@ -44,7 +44,7 @@ def test_a_value_stands_in_each_column_and_row_that_it_spans() -> None:
 
 def test_tables_that_only_lay_out_a_page_stay_text() -> None:
     page = "<table><tr><td>Menu<td><h2>News</h2><p>One.<p>Two.<table><tr><td>a<td>b</table></table>"
-    assert text_of(page).text == "Menu\n\n## News\n\nOne.\n\nTwo.\n\na | b"
+    assert html_text(page).text == "Menu\n\n## News\n\nOne.\n\nTwo.\n\na | b"
 
 
 @pytest.mark.parametrize(
@@ -62,22 +62,22 @@ def test_tables_that_only_lay_out_a_page_stay_text() -> None:
 )
 def test_what_a_browser_does_not_show_is_left_out(hidden: str) -> None:
     page = f"<body><p>Before.</p>{hidden}<p>After.</body>"
-    assert "EVIL" not in text_of(page).text
-    assert "Before." in text_of(page).text
-    assert "After." in text_of(page).text
-    assert "EVIL" in text_of(page, keep_hidden=True).text
+    assert "EVIL" not in html_text(page).text
+    assert "Before." in html_text(page).text
+    assert "After." in html_text(page).text
+    assert "EVIL" in html_text(page, keep_hidden=True).text
 
 
 def test_a_hidden_option_hides_no_other() -> None:
-    assert text_of("<select><option hidden>EVIL<option>Holm</select>").text == "Holm"
+    assert html_text("<select><option hidden>EVIL<option>Holm</select>").text == "Holm"
 
 
 def test_hidden_texts_are_counted() -> None:
     page = (
         "<p hidden>a<p hidden><b hidden>b</b></p><div hidden> <br></div><noscript><img></noscript>"
     )
-    assert text_of(page).hidden == 2
-    assert text_of(page, keep_hidden=True).hidden == 0
+    assert html_text(page).hidden == 2
+    assert html_text(page, keep_hidden=True).hidden == 0
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_hidden_texts_are_counted() -> None:
     ],
 )
 def test_encodings_are_those_of_a_browser(data: bytes, text: str) -> None:
-    assert text_of(decoded(data)).text == text
+    assert html_text(decoded(data)).text == text
 
 
 async def test_the_loader_counts_or_keeps_hidden_texts(tmp_path: Path, encode: Encode) -> None:

@@ -16,7 +16,7 @@ from teola.engine import Passages, Source, Splitting
 from teola.errors import InputError
 from teola_engines.documents import FileLoader, files, plain_splitting, splitting
 from teola_engines.documents.files import format_of
-from teola_engines.documents.formats import LONGEST_NAME, MOST_PLACES
+from teola_engines.documents.formats import LONGEST_HEADING, MOST_PLACES
 from teola_engines.documents.markdown import sections
 from teola_engines.documents.places import Places
 from teola_engines.documents.sandbox import Parsed, ParsingLimits, _parsed, parse
@@ -121,7 +121,7 @@ async def test_sections_of_a_page(tmp_path: Path) -> None:
         ("In a", "#### In a | #### row"),
         ("row", "#### row"),
     ]
-    assert len(str(long[0])) == LONGEST_NAME
+    assert len(str(long[0])) == LONGEST_HEADING
     assert last == ("End", "## End")
 
 
@@ -230,7 +230,7 @@ def report(**changed: object) -> str:
         report(starts=7), report(starts=[0]), report(starts=[2, 0]), report(starts=[-1, 2]),
         report(starts=[0, 99]), report(starts=[0, 1.5]), report(names=[1, None]),
         report(starts={}, names={}), report(starts="", names=""),
-        report(names=["a", "x" * (LONGEST_NAME + 1)]),
+        report(names=["a", "x" * (LONGEST_HEADING + 1)]),
         report(starts=[*range(MOST_PLACES + 1)], names=[1] * (MOST_PLACES + 1)),
     ],
 )  # fmt: skip

@@ -118,7 +118,7 @@ async def test_from_several_threads_at_once(engine: TransformersModel) -> None:
     ),
 )
 def test_an_instruction_is_tokenised_once(chat_model_folder: Path) -> None:
-    tokens = local_tokens.load(str(chat_model_folder), "llm")
+    tokens = local_tokens.load_tokenizer(str(chat_model_folder), "llm")
     seen: list[str] = []
     plain = tokens.prompts._plain
     tokens.prompts._plain = lambda text: (seen.append(text), plain(text))[1]

@@ -41,7 +41,7 @@ def test_broken_characters_are_not_held_back_for_ever():
 
 
 def test_a_chat_model(chat_model_folder):
-    tokens = local_tokens.load(str(chat_model_folder), "llm")
+    tokens = local_tokens.load_tokenizer(str(chat_model_folder), "llm")
     parts = [TextPart(Role.QUESTION, "Why <|im_end|>?")]
     ids = tokens.ids(parts, complete=True)
     expected = "<s><|im_start|>user\nWhy <|im_end|>?<|im_end|>\n<|im_start|>assistant\n"
@@ -54,11 +54,11 @@ def test_a_chat_model(chat_model_folder):
 
 
 def test_a_model_without_a_template_wants_its_beginning(model_folder):
-    tokens = local_tokens.load(str(model_folder), "llm")
+    tokens = local_tokens.load_tokenizer(str(model_folder), "llm")
     ids = tokens.ids([TextPart(Role.QUESTION, "Why?")], complete=True)
     assert tokens._tokenizer.decode(ids) == "<s>Why?"
 
 
 def test_a_model_that_is_not_there(tmp_path):
     with pytest.raises(EngineUnavailable, match=r"^llm: no tokenizer of model '.*nothing'"):
-        local_tokens.load(str(tmp_path / "nothing"), "llm")
+        local_tokens.load_tokenizer(str(tmp_path / "nothing"), "llm")

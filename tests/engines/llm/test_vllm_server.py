@@ -23,7 +23,7 @@ from teola.engine import SequenceHandle, Source, TextPart
 from teola.errors import DeadlineExceeded, EngineError
 from teola.graph.ops import Op
 from teola.graph.prompt import Role
-from teola.profile import load
+from teola.profile import load_profile
 from teola.runtime.engines import EngineConfig
 from teola.runtime.runtime import Runtime
 from teola_apps.advanced_rag import app
@@ -299,7 +299,7 @@ def test_it_is_profiled_from_the_command_line(served, tmp_path, capsys):
     words = ["profile", "measure", "llm", "--llm", served.url, "--limit", "128", "--repeats", "1"]
     assert command_line([*words, "--out", file]) == 0
     assert capsys.readouterr().err == ""
-    found = load(file).engines["llm"]
+    found = load_profile(file).engines["llm"]
     assert found.prefix_reuse
     assert found.block_tokens == 32
     assert found.seconds(Op.PREFILLING, 1, 2000) > 0

@@ -8,7 +8,7 @@ import pytest
 
 from teola.errors import InputError, UnknownName
 from teola.filters import Comparison, comparisons
-from teola.workflow.inputs import check, declared
+from teola.workflow.inputs import check_inputs, declared
 from teola.workflow.kinds import Kind
 from teola_engines.vectorstore import PgVector, filtering, searching
 from tests.planted import catches, edited
@@ -127,8 +127,8 @@ def test_what_is_refused(filters: Any, told: str) -> None:
 def test_a_query_s_filters_are_refused_before_anything_runs() -> None:
     inputs = declared({"documents": Kind.DOCUMENTS})
     with pytest.raises(UnknownName, match="unknown operator"):
-        check({"collection": "c", "filters": {"year": {"$around": 3}}}, inputs, "app")
-    check({"collection": "c", "filters": {"year": {"$gt": 3}}}, inputs, "app")
+        check_inputs({"collection": "c", "filters": {"year": {"$around": 3}}}, inputs, "app")
+    check_inputs({"collection": "c", "filters": {"year": {"$gt": 3}}}, inputs, "app")
 
 
 def test_objects_inside_objects_have_an_end() -> None:

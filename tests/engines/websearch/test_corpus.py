@@ -21,7 +21,7 @@ from teola.graph.ops import Op
 from teola_engines.vectorstore import EmbeddedPostgres
 from teola_engines.websearch import Corpus
 from teola_engines.websearch.corpus_documents import titled
-from teola_engines.websearch.corpus_indexing import words
+from teola_engines.websearch.corpus_indexing import words_in
 from teola_engines.websearch.corpus_tables import INDEXING_LOCK
 
 from .conftest import ask, execute, request
@@ -163,7 +163,8 @@ def _bm25(
 
 def test_words_are_told_apart_where_code_joins_them() -> None:
     assert (
-        words("os.path/__init__  asyncio.gather(Straße)\0") == "os path init asyncio gather strasse"
+        words_in("os.path/__init__  asyncio.gather(Straße)\0")
+        == "os path init asyncio gather strasse"
     )
 
 

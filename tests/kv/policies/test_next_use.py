@@ -94,7 +94,7 @@ def test_worth_never_rises_with_age() -> None:
 @catches(
     "censored-is-lost",
     "queries that have not come back yet are not counted",
-    edited(Pauses.fit, "count(left, away.kind, now - away.since)", "pass"),
+    edited(Pauses.fit, "count_pause(left, away.kind, now - away.since)", "pass"),
 )
 def test_those_that_are_still_away_count() -> None:
     made = Pauses(3600.0, 1e9)

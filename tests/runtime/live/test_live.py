@@ -15,7 +15,7 @@ from teola.engine import Delta, Engine, Request
 from teola.errors import EngineError, OutputError
 from teola.passes import optimise
 from teola.profile import default
-from teola.runtime.live.query import Ending, Progress, Token, describe
+from teola.runtime.live.query import Ending, Progress, Token, component_failure
 from teola.runtime.python_engine import PythonEngine
 from teola.schedule.events import State
 from teola.schedule.plan import Plan
@@ -48,7 +48,7 @@ def inputs(*notes: str) -> dict[str, Any]:
 def said(ending: Ending) -> str:
     assert ending.error is not None
     assert ending.failed is not None
-    return str(describe(ending.error, ending.failed))
+    return str(component_failure(ending.error, ending.failed))
 
 
 # --- batches --------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.runtime.live import steps as kept_steps
 from teola.runtime.live.outcomes import results_kept
-from teola.runtime.live.steps import Steps, key_of, packed, unpacked
+from teola.runtime.live.steps import Steps, key_of_step, packed, unpacked
 from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 
@@ -277,5 +277,5 @@ def test_a_long_name_is_cut_to_its_digest(app: App) -> None:
     from teola.schedule.graph_run import GraphRun
 
     long = GraphRun("q" + "/each/item/1" * 100, plan)
-    assert len(key_of("q", long, 0)) == 64
-    assert key_of("q", long, 0) != key_of("q", long, 1)
+    assert len(key_of_step("q", long, 0)) == 64
+    assert key_of_step("q", long, 0) != key_of_step("q", long, 1)

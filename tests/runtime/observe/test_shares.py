@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from teola.runtime.observe.shares import CLASSES, TimeShare, in_lines, in_words, shares
+from teola.runtime.observe.shares import CLASSES, TimeShare, in_lines, shares, shares_in_words
 from teola.runtime.observe.stretches import NONE, Stretch
 from teola.runtime.observe.trace import Span
 
@@ -31,7 +31,7 @@ def test_each_wait_goes_to_who_was_waited_for() -> None:
         ("store and search", 2),
         ("waiting for others at vectorstore", 1),
     ]
-    assert in_words(found).startswith("embedding 74 %, waiting for people 13 %, ")
+    assert shares_in_words(found).startswith("embedding 74 %, waiting for people 13 %, ")
 
 
 def test_what_nobody_knows_is_a_call_and_nothing_is_between_before_the_first() -> None:
@@ -45,10 +45,10 @@ def test_what_nobody_knows_is_a_call_and_nothing_is_between_before_the_first() -
 
 
 def test_words_leave_out_what_is_nothing() -> None:
-    assert in_words(
+    assert shares_in_words(
         [TimeShare("decode", "decoding", 9.96), TimeShare("rank", "reranking", 0.04)]
     ) == ("decoding 100 %")
-    assert in_words([]) == in_words([TimeShare("load", "x", 0.0)]) == ""
+    assert shares_in_words([]) == shares_in_words([TimeShare("load", "x", 0.0)]) == ""
 
 
 def test_the_page_has_the_same_classes() -> None:
@@ -64,5 +64,5 @@ def test_lines_break_between_shares_only() -> None:
     for width in (22, 30, 45, 80):
         lines = in_lines(found, width)
         assert max(map(len, lines)) <= width
-        assert " ".join(lines) == in_words(found)
+        assert " ".join(lines) == shares_in_words(found)
     assert in_lines([], 80) == []

@@ -16,13 +16,13 @@ from teola.serve.problems import TooLarge
 
 async def test_long_ones_are_parsed_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take a while, in which nobody else would be answered."""
-    where, parse = [], bodies.as_json
+    where, parse = [], bodies.read_json
 
     def seen(text: str | bytes) -> object:
         where.append(threading.current_thread())
         return parse(text)
 
-    monkeypatch.setattr(bodies, "as_json", seen)
+    monkeypatch.setattr(bodies, "read_json", seen)
     long = [{}] * bodies.LONG
     assert await bodies.parsed("[1]") == [1]
     assert await bodies.parsed(json.dumps(long).encode()) == long
@@ -42,10 +42,10 @@ async def test_more_than_four_mebibytes_are_not_parsed() -> None:
 @pytest.mark.parametrize("item", ["[]", "{}", '{"":0}', "0", '""', '"[,"'])
 def test_values_are_counted_before_they_are_made(item: str) -> None:
     few = "[" + ",".join([item] * (bodies.VALUES // 2 - 1)) + "]"
-    assert len(bodies.as_json(few)) == bodies.VALUES // 2 - 1
+    assert len(bodies.read_json(few)) == bodies.VALUES // 2 - 1
     many = "[" + ",".join([item] * bodies.VALUES) + "]"
     with pytest.raises(InputError, match="more than 262144 values"):
-        bodies.as_json(many)
+        bodies.read_json(many)
 
 
 JSON = st.recursive(
