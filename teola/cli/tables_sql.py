@@ -373,5 +373,5 @@ def _show(done: Done, out: Path | None, price: str | None) -> None:
         show_table([one.name for one in done.columns], shown)
     tokens = [report[f"{name}_tokens"] for name in ("prompt", "completion", "cached")]
     cost = Price.parse(price).cost(*tokens) if price is not None else None
-    line = summary_of(report, f" in {out}" if out is not None else "", cost)
+    line = summary_of(report, f" in {done.file}" if done.file is not None else "", cost)
     console().print(line, style="dim")

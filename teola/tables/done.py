@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, TeolaError
@@ -25,7 +26,8 @@ class Done:
 
     state: ok; partial, where rows have errors or a budget ended it; failed, cancelled, deadline.
     reason: why it is not ok ("": it is). report: as `teola sql --json` prints it, without rows.
-    notes: what its user has to know of the answers.
+    notes: what its user has to know of the answers. file: where its rows are instead; of a query
+    that was ended, NAME.partial.SUFFIX (None: there is none).
     """
 
     def __init__(
@@ -37,10 +39,11 @@ class Done:
         reason: str = "",
         cause: Exception | None = None,
         notes: tuple[str, ...] = (),
+        file: Path | None = None,
     ) -> None:
         self._workspace, self._sql, self.columns = workspace, sql, columns
         self.report, self.reason, self.cause = report, reason, cause
-        self.notes = notes
+        self.notes, self.file = notes, file
         self._close = weakref.finalize(self, workspace.close)
 
     @property
@@ -114,7 +117,8 @@ class Done:
 
     def _cursor(self) -> Any:
         if self._sql is None:
-            raise InputError("the rows of this result are in its file")
+            where = f" {self.file}" if self.file is not None else ", which was not written"
+            raise InputError(f"the rows of this result are in its file{where}")
         if not self._close.alive:
             raise InputError("this result is closed")
         return self._workspace.con.cursor()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import duckdb
 TYPE: Final = re.compile(r"""[A-Za-z_][A-Za-z0-9_ ,()\[\]"]*""")
 _KIND: Final = re.compile(r"^(Binder|Catalog|Parser) Error: ")
+_CSV_LINE: Final = re.compile(r"CSV Error on Line: (\d+)")
 NOT_CALLED: Final = frozenset({"grouping", "grouping_id"})
 
 
@@ -180,7 +181,11 @@ def is_star(node: exp.Expr) -> bool:
 
 
 def said(error: Exception) -> str:
-    """DuckDB's message about a wrong query, in one line."""
+    """What DuckDB says of a wrong query or file, in one line."""
+    if (line := _CSV_LINE.search(str(error))) is not None:
+        # Behind it stand the line, as long as it may be, and options that nobody here can set.
+        *_, what = str(error).partition("\nPossible ")[0].strip().splitlines()
+        return f"line {line[1]}: {what}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message_lines = [line for line in lines if not line.startswith(("LINE ", "^"))]
     text = _KIND.sub("", " ".join(message_lines)) or type(error).__name__

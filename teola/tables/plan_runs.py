@@ -110,6 +110,7 @@ def run_plan(
         stopped, final = _run(workspace, plan, asker)
         stages = asker.stages if asker is not None else []
         con, count = workspace.con, 0
+        file: Path | None = None
         if out is None:
             try:
                 con.execute(f"CREATE OR REPLACE TABLE {RESULT} AS {final or no_rows(plan)}")
@@ -119,8 +120,8 @@ def run_plan(
             ((count,),) = con.execute(f"SELECT count(*) FROM {RESULT}").fetchall()
         elif final is not None:
             # Under its own name stands a result only if it is whole.
-            path = out if stopped is None else out.with_stem(f"{out.stem}.partial")
-            count = write_result(con, final, path)
+            file = out if stopped is None else out.with_stem(f"{out.stem}.partial")
+            count = write_result(con, final, file)
         if stream is not None and options.spool is not None:
             stream.sinks = [options.spool]
             stream.rest(f"FROM {RESULT}" if out is None else final)
@@ -144,6 +145,7 @@ def run_plan(
         stopped.reason if stopped is not None else "",
         stopped.cause if stopped is not None else None,
         tuple(notes),
+        file,
     )
 
 

@@ -318,7 +318,9 @@ def test_half_a_result_has_another_name(tmp_path: Path) -> None:
     _, made = query(50)
     done = made.run(out=tmp_path / "o.parquet", most_calls=7)
     assert done.row_count == 7
-    assert [path.name for path in tmp_path.iterdir()] == ["o.partial.parquet"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "o.partial.parquet"] == [done.file]
+    with pytest.raises(InputError, match=r"are in its file .*o\.partial\.parquet"):
+        _ = done.rows
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

@@ -140,13 +140,21 @@ def test_a_quote_that_comes_late(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"\x00\xff", b"a,b\n1,2,3\n", b"a,a\n1,2\n", b"a,\n1,2\n", b"", b'a,b\n"x,2\n'],
+    ("content", "why"),
+    [
+        (b"\x00\xff", ""),
+        (b"a,b\n1,2\n1,2,3\n", ": line 3: Expected Number of Columns: 2 Found: 3$"),
+        (b"a,a\n1,2\n", ""),
+        (b"a,\n1,2\n", ""),
+        (b"", ""),
+        (b'a,b\n1,2\n"x,2\n' + 9 * b"3,4\n", ": line 3: Value with unterminated quote found.$"),
+        (b"a,b\n1,\xff\n", " is no CSV: .* byte 0xff in position 6"),
+    ],
 )
-def test_a_csv_that_is_none(tmp_path: Path, content: bytes) -> None:
+def test_a_csv_that_is_none(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"t\.csv"):
+    with pytest.raises(InputError, match=rf"t\.csv.*{why}"):
         tables.read(path).run()
 
 
