@@ -48,13 +48,19 @@ def test_three_kinds_of_edges() -> None:
 
 def test_networkx_has_the_same_edges() -> None:
     g = graph(*DIAMOND)
-    assert set(g.to_networkx().edges) == {(e.source, e.target) for e in g.edges()}
+    found = g.to_networkx()
+    assert set(found.edges) == {(e.source, e.target) for e in g.edges()}
+    assert dict(found.nodes(data="primitive")) == g.by_id
+    alone = graph(tool("a")).to_networkx()
+    assert dict(alone.nodes(data="primitive")) == {"a": tool("a")}
 
 
 def test_equal_graphs() -> None:
     assert graph(*DIAMOND) == graph(*DIAMOND)
     assert graph(*DIAMOND) != graph(*DIAMOND[:3])
     assert graph(*DIAMOND) != "graph"
+    assert graph(*DIAMOND, answer=Ref("d", "out")) != graph(*DIAMOND, answer=Ref("a", "out"))
+    assert graph(*DIAMOND, other=Ref("d", "out")) != graph(*DIAMOND, answer=Ref("d", "out"))
 
 
 def test_references_read_well() -> None:
@@ -100,6 +106,24 @@ def test_valid_graphs_are_valid() -> None:
 def test_broken_graphs_are_refused(primitives: tuple[Primitive, ...], message: str) -> None:
     with pytest.raises(GraphError, match=message):
         graph(*primitives).validate()
+
+
+@pytest.mark.parametrize("items", [(0, 1), (0, None), (1, 2), (3, None)])
+def test_a_range_of_items_may_begin_at_the_first_and_be_open(items: tuple[int, int | None]) -> None:
+    graph(tool("a"), tool("b", Ref("a", "out", items))).validate()
+
+
+@pytest.mark.parametrize("items", [(0, 0), (1, 1), (2, 1), (-1, None)])
+def test_a_range_without_items_is_refused(items: tuple[int, int | None]) -> None:
+    with pytest.raises(GraphError, match="empty range of items"):
+        graph(tool("a"), tool("b", Ref("a", "out", items))).validate()
+
+
+def test_names_that_are_near_to_none_are_refused_without_a_guess() -> None:
+    for wrong in (Ref("zzz", "out"), Ref("a", "zzz"), Ref(QUERY, "zzz")):
+        with pytest.raises(GraphError) as error:
+            graph(tool("a"), tool("b", wrong)).validate()
+        assert "nearest" not in str(error.value)
 
 
 def test_an_output_that_does_not_exist_is_refused() -> None:

@@ -26,3 +26,14 @@ def test_failures_of_two_runs_are_one() -> None:
     other.add("late")
     one.join(other)
     assert str(one) == "4 of 7 items failed: away (3 times); late"
+
+
+def test_the_commonest_reasons_are_told_with_how_often_and_the_others_counted() -> None:
+    failures = Failures(parts=9)
+    for reason, times in (("a", 1), ("b", 3), ("c", 2)):
+        failures.add(reason, times)
+    assert str(failures) == "6 of 9 items failed: b (3 times); c (2 times); a"
+    failures.add("d", 2)
+    assert str(failures).endswith(
+        "failed: b (3 times); c (2 times); d (2 times); and 1 more reasons"
+    )

@@ -155,3 +155,18 @@ def test_an_expense_is_told_in_whole_tokens_and_an_unknown_price_as_none() -> No
     spent = Expense(10.4, 3.6, 2.5 + 0.1, 5 / 3, 2 / 3)
     assert spent.to_json() == {**told, "cost": 0.6666666667}
     assert replace(spent, cost=None).to_json() == {**told, "cost": None}
+
+
+@catches(
+    "unknown-times-nothing",
+    "what never happens makes a cost unknown",
+    edited(Expense.plus, "(other.cost is None and times)", "other.cost is None"),
+)
+def test_a_sum_has_a_cost_if_all_of_it_has_one_that_happens() -> None:
+    known, unknown = Expense(10, 4, 2, 1, 0.5), Expense(1, 1, 1, 1, None)
+    assert known.plus(known, 3.0) == Expense(40, 16, 8, 4, 2.0)
+    assert known.plus(unknown).cost is None
+    assert unknown.plus(known).cost is None
+    assert known.plus(unknown, 0.0) == known
+    assert known.plus(unknown, 0.5).cost is None
+    assert Expense().plus(known) == known

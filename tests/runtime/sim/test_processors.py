@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from random import Random
 from typing import Any
 
 import pytest
@@ -101,3 +102,49 @@ def test_queries_end_later_where_engines_share_and_give_the_same(app: str) -> No
     assert [one.finished for one in shared] == [one.finished for one in again]
     assert {one.id for one in shared} == {one.id for one in alone}
     assert sum(one.latency_s for one in shared) > 1.1 * sum(one.latency_s for one in alone)
+
+
+@catches(
+    "all-alike",
+    "all are crowded alike",
+    edited(Processors._plan, "job.crowding * others", "0.3 * others"),
+)
+@catches(
+    "counted-twice",
+    "what was done is taken from what is left once too often",
+    edited(Processors.count, "passed, self._at =", "passed, _ ="),
+)
+def test_work_is_done_as_in_small_steps() -> None:
+    """Jobs that begin, are given up, and die with their workers, a millisecond at a time."""
+    for seed in range(6):
+        draw = Random(seed)
+        jobs = [
+            (k % 3, draw.uniform(0.0, 2.0), draw.uniform(0.2, 1.5), draw.choice([0.0, 0.3, 1.0]))
+            for k in range(6)
+        ]
+        dies, dies_at = draw.randrange(3), draw.uniform(0.5, 2.0)
+        clock, found = Clock(), dict[int, float]()
+        processors = Processors(clock)
+        for k, (worker, at, seconds, crowding) in enumerate(jobs):
+
+            def ended(k: int = k, found: dict[int, float] = found, clock: Clock = clock) -> None:
+                found[k] = clock.now
+
+            clock.at(at, processors.begin, worker, seconds, crowding, ended)
+        clock.at(dies_at, processors.gone, dies)
+        clock.run()
+        expected, left, now = dict[int, float](), dict[int, float](), 0.0
+        waits = {k: at for k, (_, at, _, _) in enumerate(jobs)}
+        while waits or left:
+            for k in [k for k, at in waits.items() if at <= now]:
+                del waits[k]
+                left[k] = jobs[k][2]
+            if now <= dies_at < now + 1e-3:
+                left = {k: rest for k, rest in left.items() if jobs[k][0] != dies}
+            for k in [*left]:
+                left[k] -= 1e-3 / (1 + jobs[k][3] * (len(left) - 1))
+            now += 1e-3
+            for k in [k for k, rest in left.items() if rest <= 0]:
+                expected[k] = now
+                del left[k]
+        assert found == pytest.approx(expected, abs=0.01)

@@ -12,6 +12,7 @@ from teola.errors import InputError, UnknownName
 from teola.graph import Op, Ref
 from teola.passes import optimise
 from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
+from teola.runtime.in_flight import Query
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
@@ -260,3 +261,33 @@ def test_the_passes_make_advanced_rag_faster() -> None:
     assert rag_seconds(None) < chain / 1.2
     for name in ("prune_dependencies", "decompose_stages", "pipeline_decoding"):
         assert rag_seconds([name]) <= chain * 1.02, name
+
+
+@pytest.mark.parametrize("factors", [(0.5, 2.0), (2.0, 0.5), (0.5, 0.25), (0.25, 0.5)])
+def test_a_batch_takes_as_long_as_the_slowest_of_its_queries(factors: tuple[float, float]) -> None:
+    """Of both together, whichever comes first: a base, and each item."""
+
+    class Given(Planned):
+        def stretch(self, query: Query, i: int, sigma: float) -> float:
+            return factors["xy".index(query.id)]
+
+    cost = Cost(base_s=1.0, per_item_s=0.5, sigma=0.3)
+    sim = Sim(Profile("test", {"tool": EngineProfile({Op.TOOL_CALL: cost})}), outcomes=Given())
+    both = plan(tool("a"), outputs={"answer": Ref("a", "out")})
+    for id in "xy":
+        sim.submit(both, {}, id=id)
+    assert ends(sim) == dict.fromkeys("xy", pytest.approx(2.0 * max(factors)))
+    assert sim.busy_shares(8.0) == {"python": pytest.approx(max(factors) / 4)}
+    assert sim.busy_shares(0.0) == {"python": 0.0}
+
+
+def test_a_successor_is_up_as_much_later_and_only_the_first_death_counts() -> None:
+    sim = Sim(llm(instances=1))
+    sim.kill("llm", 0, at=1.5, back_s=2.0)
+    sim.kill("llm", 0, at=2.0, back_s=0.0)
+    sim.kill("llm", 7, at=2.0, back_s=0.0)
+    submit(sim, "a", at=1.0)
+    submit(sim, "b", at=3.0)
+    found = ends(sim)
+    assert found["b"] == pytest.approx(found["a"])
+    assert found["a"] == pytest.approx(3.5 + 1.0 + 15 * STEP)

@@ -10,8 +10,10 @@ from teola.profile import EngineProfile, Profile, StepTime, paper
 from teola.runtime.sim import Sim
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Planned
+from teola.runtime.sim.troubles import Trouble
 from teola.runtime.values import Tokens
 from teola.schedule.events import Dispatch, State
+from teola.schedule.quota import Refusal
 from tests.parity.test_replay import plain
 from tests.planted import catches, edited
 from tests.recording import RecordingCore, fresh, replayed
@@ -153,3 +155,17 @@ def in_the_middle(kind: str, at: float) -> None:
     assert lasts(at + 0.2) == pytest.approx(quick + 0.2 * share, abs=0.06)
     if kind == "slow":
         assert lasts(100.0) == pytest.approx(at + 4 * (quick - at), abs=0.06)
+
+
+def test_as_many_as_it_takes_at_once_are_taken_and_one_more_is_not() -> None:
+    trouble = Trouble(refuses_until=10.0, at_once=2, after_s=3.0, slow_until=5.0, factor=4.0)
+    assert [trouble.refusal(calls, 9.9) is None for calls in (1, 2, 3)] == [True, True, False]
+    assert trouble.refusal(3, 10.0) is None, "it is over"
+    cause = trouble.refusal(3, 0.0)
+    assert cause is not None
+    assert cause.refused == Refusal("busy", 3.0)
+    assert [trouble.stretch(now) for now in (4.9, 5.0)] == [4.0, 1.0]
+    trouble.away = True
+    away = trouble.refusal(9, 0.0)
+    assert away is not None
+    assert away.refused == Refusal("away")
