@@ -11,6 +11,7 @@ taken to pass.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -133,13 +134,13 @@ class ConditionRanks:
 
     def _digest(self, conjunct: Conjunct) -> str:
         """Digest of a condition and its calls, whatever their columns are called."""
-        text = conjunct.condition
-        operators = []
+        names, operators = dict[str, str](), []
         for at, ask in enumerate(conjunct.asks):
-            text = text.replace(ask.value, f"value {at}")
+            names[ask.value] = f"value {at}"
             if isinstance(ask, AskCall):
-                text = text.replace(ask.error, f"error {at}")
+                names[ask.error] = f"error {at}"
                 operators.append(self.asker.operator(ask.call).digest)
             else:
                 operators.append(ask.call.digest)
+        text = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), conjunct.condition)
         return sha256(repr([text, operators]).encode()).hexdigest()[:32]

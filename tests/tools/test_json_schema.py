@@ -101,6 +101,24 @@ def test_long_lists_and_deep_schemas_are_cut_in_words() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda inner: {"allOf": [inner]},
+        lambda inner: {"type": ["array"], "items": inner},
+        lambda inner: {"anyOf": [inner]},
+    ],
+)
+def test_schemas_inside_each_other_are_told_so_deep_and_no_deeper(wrapped: Any) -> None:
+    """A list by two levels, as alternatives are: their alternatives multiply."""
+    step = 1 if "allOf" in wrapped({}) else 2
+    for levels in (DEEPEST // step, DEEPEST // step + 1):
+        schema: Any = {"type": "null"}
+        for _ in range(levels):
+            schema = wrapped(schema)
+        assert in_words(schema, {}).endswith("null") is (levels * step <= DEEPEST)
+
+
 def test_a_value_is_shown_whole_where_it_is_short() -> None:
     for count in (SHOWN - 3, SHOWN - 2, SHOWN - 1):
         whole = repr("x" * count)
@@ -170,6 +188,7 @@ def test_definitions_stand_side_by_side_and_refer_to_each_other() -> None:
         ({"allOf": [{"type": "null"}]}, {"type": "null"}),
         ({"allOf": [{"type": "null"}, {}], "type": "null"}, {"type": "null"}),
         ({"allOf": [{"$ref": "#/a"}], "default": 1}, {"$ref": "#/a"}),
+        ({"allOf": [True], "type": "null"}, {"type": "null"}),
         (
             {"properties": {"a": {}}, "required": ["a", "b"]},
             {"properties": {"a": {}}, "required": ["a"]},

@@ -287,17 +287,14 @@ class LiveQuery(Query):
         return frozenset(ends)
 
     def finish_reasons(self) -> dict[str, str]:
-        """Why the text of each output ended that a call wrote, by name: of several calls that of
-        the first which did not end by itself."""
+        """Why the text of each output ended that a call wrote, by name."""
         if not self.finishes:
             return {}
         by_name, head = {}, self.plan.head
         for name, ref in self.plan.graph.outputs.items():
-            reasons = [
-                self.finishes[head[i]] for i in self._wrote([ref]) if head[i] in self.finishes
-            ]
-            if reasons:
-                by_name[name] = next((reason for reason in reasons if reason != "stop"), "stop")
+            for i in self._wrote([ref]):
+                if (reason := self.finishes.get(head[i])) is not None:
+                    by_name[name] = reason
         return by_name
 
     def _wrote(self, refs: Iterable[Ref]) -> Iterator[int]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from random import Random
+
+import pytest
 
 from teola.runtime.hosts.turns import Turns
 
@@ -98,3 +101,46 @@ async def test_one_place_is_everybody_s() -> None:
     await works.end("a0", "a1")
     await asyncio.gather(*tasks)
     assert works.begun == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_free_place_is_for_who_runs_least_and_came_first(seed: int) -> None:
+    """Against a list of those that wait, also where some are given up, waiting or running."""
+    chance = Random(seed)
+    places = chance.choice([1, 2, 3, 4])
+    works, tasks = Works(places), dict[str, asyncio.Task[None]]()
+    waiting, running = list[str](), list[str]()
+
+    def settle() -> None:
+        while len(running) < places:
+            most = max(1, places - 1)
+            counts = Counter(name[0] for name in running)
+            able = [name for name in waiting if counts[name[0]] < most]
+            if not able:
+                return
+            first = min(able, key=lambda name: (counts[name[0]], waiting.index(name)))
+            waiting.remove(first)
+            running.append(first)
+
+    for n in range(60):
+        if chance.random() < 0.5:
+            name = f"{chance.choice('abc')}{n}"
+            tasks[name] = works.add(name)
+            waiting.append(name)
+        elif running and chance.random() < 0.6:
+            await works.end(gone := chance.choice(running))
+            running.remove(gone)
+        elif running or waiting:
+            tasks[gone := chance.choice(running + waiting)].cancel()
+            (running if gone in running else waiting).remove(gone)
+        await works.settle()
+        settle()
+        assert sorted(works.running) == sorted(running)
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert (works.turns._free, works.turns._running, works.turns._waiting) == (
+        places,
+        Counter(),
+        [],
+    )

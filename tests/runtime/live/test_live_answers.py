@@ -58,6 +58,17 @@ async def test_of_several_rounds_the_last_one_is_cut_or_not() -> None:
     assert (draft.outputs["answer"], draft.trace.cut) == ("two", False)
 
 
+async def test_why_a_text_ended_is_told_of_the_call_that_stands() -> None:
+    plan, refused = refining(2), Delta("", "refusal", Usage())
+    for rounds, reason in (
+        ((["on", CUT], ["two"]), "stop"),
+        ((["one"], ["tw", CUT]), "length"),
+        ((["one"], ["no", refused]), "refusal"),
+    ):
+        told = await ended(Scripted(*rounds), plan, "a", "b")
+        assert told.trace.finish_reasons == {"answer": reason}
+
+
 async def test_a_cut_round_is_the_answer_where_the_later_ones_had_nothing_to_read() -> None:
     ending = await ended(Scripted(["on", CUT]), refining(3), "a")
     assert (ending.outputs["answer"], ending.trace.cut) == ("on", True)

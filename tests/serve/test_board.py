@@ -1,0 +1,75 @@
+"""What a server remembers of queries, and how many it takes, against lists; without a server."""
+
+from __future__ import annotations
+
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from teola.errors import Overloaded
+from teola.serve import board as boards
+from teola.serve.board import Board
+from teola.serve.problems import Draining
+
+
+def entry_of(n: int, tenant: str = "us", *, bytes: int = 0, waits: bool | None = None) -> Any:
+    people = SimpleNamespace(open=waits is not None)
+    job = SimpleNamespace(tenant=tenant, people=people)
+    return SimpleNamespace(
+        id=f"q{n}", job=job, bytes=bytes, waiting=bool(waits), created=n, given_back=False,
+        events=SimpleNamespace(nbytes=0), question=None, ticket=None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_last_queries_are_remembered_within_bounds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boards, "KEPT", 5)
+    monkeypatch.setattr(boards, "KEPT_BYTES", 100)
+    chance, board, kept = Random(seed), Board(10), list[Any]()
+    ended: list[Any] = []
+    board.on_end = ended.append
+    for n in range(60):
+        entry = entry_of(n, chance.choice("ab"), bytes=chance.choice([0, 10, 20, 50, 99, 150]))
+        entry.events.nbytes = chance.choice([0, 1])
+        size = entry.bytes + entry.events.nbytes
+        entry.given_back = chance.random() < 0.2
+        board.of_tenant[entry.job.tenant] += 1
+        board._ended(entry, SimpleNamespace(trace=None, state="ok"))  # type: ignore[arg-type]
+        assert (entry.bytes, board.of_tenant) == (size, {})
+        if entry.given_back:
+            continue
+        kept.append(entry)
+        while len(kept) > 5 or (len(kept) > 1 and sum(one.bytes for one in kept) > 100):
+            del kept[0]
+        assert [*board.past.values()] == kept
+        assert board.past_bytes == sum(one.bytes for one in kept)
+        assert ended[-1] is entry
+        for tenant in "ab":
+            mine = [one for one in reversed(kept) if one.job.tenant == tenant]
+            assert board.all(tenant) == mine
+            for one in kept:
+                assert board.find(one.id, tenant) is (one if one in mine else None)
+
+
+def test_as_many_run_as_may_and_who_waits_for_people_takes_no_room() -> None:
+    board = Board(3, most_of_tenant=2)
+    for n, waits in enumerate((None, False, True, True, None)):
+        board._check_room("us")
+        board.running[f"q{n}"] = entry_of(n, waits=waits)
+    assert board.waiting == 2
+    with pytest.raises(Overloaded, match="3 queries are already running"):
+        board._check_room("us")
+    del board.running["q0"]
+    board.of_tenant["us"] = 1
+    board._check_room("us")
+    board.of_tenant["us"] = 2
+    with pytest.raises(Overloaded, match="2 of your queries are already running"):
+        board._check_room("us")
+    board._check_room("them")
+    board.draining = True
+    with pytest.raises(Draining):
+        board._check_room("them")
