@@ -37,6 +37,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     FirstToken,
+    FirstTokenLate,
     InstanceChanged,
     InstanceDown,
     InstanceDraining,
@@ -737,12 +738,15 @@ class EngineQueue:
         complaint = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
         cause = Cause(EngineError(complaint, retryable=True), True, lost=quota.probing > 0)
         if (backup := self._backup(late.key)) is not None:
+            out.append(FirstTokenLate(self.engine, i, late.after_s, elsewhere=True))
             out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
             self._take_place(work, backup, now, ends=True)
             self._waits_there(work, backup, now)
             self.blame(out, i, cause, now)
             return
-        if not elsewhere or not self.retry_budget.may_retry(work, cause):
+        moves = elsewhere and self.retry_budget.may_retry(work, cause)
+        out.append(FirstTokenLate(self.engine, i, late.after_s, moves))
+        if not moves:
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
         self.observer.ended(work, True, None, None, now)

@@ -65,7 +65,9 @@ REPLAYED = (6, 9, 12, 13, 21, 24, 31, 38, 48)
 """Seeds in which queries have equal work, or calls run twice."""
 
 
-def test_logs_with_followers_budgets_deadlines_and_backups_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_with_followers_budgets_deadlines_and_backups_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: Counter[str] = Counter()
     join = Followers.join
 
