@@ -258,6 +258,7 @@ class _Simulation:
             routing=each("routing"),
             policy_options=each("batching_options"),
             routing_options=each("routing_options"),
+            hedge={name: one.hedge for name, one in configs.items() if one.hedge is not None},
             instances=self.instances,
             outcomes=outcomes,
         )

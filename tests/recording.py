@@ -35,6 +35,7 @@ from teola.schedule.events import (
     Submit,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.hedging import Hedging
 from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
 from teola.schedule.run import Run
@@ -254,6 +255,7 @@ def fresh(queue: EngineQueue, batching: str, routing: str = "least_loaded") -> E
         list(queue.placing.profiles),
     )
     found.overdue = Overdue() if queue.overdue is not None else None
+    found.hedging = Hedging(queue.hedging.share) if queue.hedging is not None else None
     return found
 
 

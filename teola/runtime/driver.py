@@ -50,6 +50,7 @@ from teola.schedule.events import (
     Failed,
     Finish,
     FirstToken,
+    FirstTokenLate,
     Fused,
     Joined,
     Measure,
@@ -653,6 +654,12 @@ class Driver(ABC, Generic[Q]):
             error_type=type(command.cause.error).__name__,
         )
 
+    def late(self, command: FirstTokenLate, now: float) -> None:
+        """A call's first token is overdue."""
+        message = "engine %(engine)s: instance %(instance)d gave no token for %(after_s).0f s"
+        told = asdict(command) | {"after_s": round(command.after_s, 1)}
+        note(log, logging.WARNING, "engine_late", message, **told)
+
     def recovered(self, command: Recovered, now: float) -> None:
         """An instance that was left alone works again."""
         message = "engine %(engine)s: instance %(instance)d works again"
@@ -803,6 +810,7 @@ _PERFORM: Final[Mapping[type, Callable[[Any, Any, float], None]]] = {
     Joined: lambda driver, command, now: driver.joined(command, now),
     Waits: lambda driver, command, now: driver.refused(command, now),
     Ejected: lambda driver, command, now: driver.ejected(command, now),
+    FirstTokenLate: lambda driver, command, now: driver.late(command, now),
     Recovered: lambda driver, command, now: driver.recovered(command, now),
     Retried: Driver._nothing,
     Retuned: lambda driver, command, now: driver.retuned(command, now),

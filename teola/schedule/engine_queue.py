@@ -38,6 +38,7 @@ from teola.schedule.events import (
     Ejected,
     Failed,
     FirstToken,
+    FirstTokenLate,
     InstanceChanged,
     InstanceDown,
     InstanceDraining,
@@ -65,7 +66,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.faults import Faults, PolicyFailed
 from teola.schedule.followers import Followers
-from teola.schedule.hedging import Backup, Due, Hedging
+from teola.schedule.hedging import Backup, Due, Ending, Hedging
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
@@ -271,6 +272,9 @@ class EngineQueue:
     def call_ended(self, event: CallEnded, now: float) -> list[Output]:
         """An LLM call is over."""
         key = event.run, event.primitive
+        if self.hedging is not None and (gone := self.hedging.ending.pop((key, event.batch), None)):
+            self.instances.land(gone.instance, event.batch, gone.items, gone.weight)
+            return []
         if (work := self.works.get(key)) is None:
             return []
         instance, batch = work.flying.get((0, work.total), (-1, -1))
@@ -512,6 +516,9 @@ class EngineQueue:
         self.placing.unbind(event.instance, now)
         self.line.asking.forget()
         out: Outbox = []
+        for (key, batch), gone in list(self.hedging.ending.items()) if self.hedging else ():
+            if gone.instance == event.instance:
+                self.call_ended(CallEnded(self.engine, batch, *key, cause), now)
         for key, backup in list(self.hedging.running.items()) if self.hedging is not None else ():
             at_risk = self.works[key]
             if backup.instance == event.instance:
@@ -592,6 +599,17 @@ class EngineQueue:
     def _backup(self, key: tuple[str, int]) -> Backup | None:
         return None if self.hedging is None else self.hedging.running.get(key)
 
+    def runs_twice(self, key: tuple[str, int]) -> bool:
+        """Whether a second try of a call runs beside its first one."""
+        return self._backup(key) is not None
+
+    def goes_on_without(self, key: tuple[str, int], batch: int) -> bool:
+        """Whether a call is here, and its try in this batch is over."""
+        work, backup = self.works.get(key), self._backup(key)
+        if work is None or (backup is not None and backup.batch == batch):
+            return False
+        return all(batch != sent for _, sent in work.flying.values())
+
     def _back_up(self, out: Outbox, due: Due, now: float) -> None:
         """A call is late: if it still waits for its first token, it runs a second time where
         nothing else does, as soon as there is such an instance."""
@@ -644,15 +662,18 @@ class EngineQueue:
             if self.overdue is not None:
                 self.overdue.came(key, now, here=False)  # it took so long at least
             self.observer.outrun(work, now)
-            self._take_place(work, backup, now)
+            self._take_place(work, backup, now, ends=True)
         elif work.on(instance):
             self._end_backup(key, out)
 
     def _end_backup(self, key: tuple[str, int], out: Outbox) -> None:
         """Nobody waits for the second try any more."""
         if (backup := self._backup(key)) is not None:
+            assert self.hedging is not None
             out.append(AbortRequest(self.engine, backup.instance, backup.batch, *key))
-            self._land_backup(key)
+            total = self.works[key].total
+            del self.hedging.running[key]
+            self.hedging.ending[key, backup.batch] = Ending(backup.instance, total, total)
 
     def _land_backup(self, key: tuple[str, int]) -> Backup:
         """The second try is over."""
@@ -661,8 +682,9 @@ class EngineQueue:
         self.instances.land(backup.instance, backup.batch, total, total)
         return backup
 
-    def _take_place(self, work: Work, backup: Backup, now: float) -> None:
-        """The second try goes on alone: the first one is over, where it was counted."""
+    def _take_place(self, work: Work, backup: Backup, now: float, *, ends: bool = False) -> None:
+        """The second try goes on alone: the first one is over, where it was counted. ends: it has
+        been ended, and keeps its place until its instance says so."""
         assert self.hedging is not None
         key, whole = (work.run, work.primitive), (0, work.total)
         del self.hedging.running[key]
@@ -670,7 +692,10 @@ class EngineQueue:
         self.observer.ended(work, True, None, None, now)
         if self.placing.follows:
             self.placing.finished(i, work, now, True, None, None)
-        self.instances.land(i, batch, work.total, work.missing)
+        if ends:
+            self.hedging.ending[key, batch] = Ending(i, work.total, work.missing)
+        else:
+            self.instances.land(i, batch, work.total, work.missing)
         work.flying[whole] = backup.instance, backup.batch
         work.found, work.sent = 0, backup.sent
         if self.placing.follows:
@@ -721,12 +746,15 @@ class EngineQueue:
         complaint = f"instance {i} of {self.engine!r} gave no token for {late.after_s:.0f} s"
         cause = Cause(EngineError(complaint, retryable=True), True, lost=quota.probing > 0)
         if (backup := self._backup(late.key)) is not None:
+            out.append(FirstTokenLate(self.engine, i, late.after_s, elsewhere=True))
             out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
-            self._take_place(work, backup, now)
+            self._take_place(work, backup, now, ends=True)
             self._waits_there(work, backup, now)
             self.blame(out, i, cause, now)
             return
-        if not elsewhere or not self.retry_budget.may_retry(work, cause):
+        moves = elsewhere and self.retry_budget.may_retry(work, cause)
+        out.append(FirstTokenLate(self.engine, i, late.after_s, moves))
+        if not moves:
             return
         out.append(AbortRequest(self.engine, i, late.batch, run, primitive))
         self.observer.ended(work, True, None, None, now)

@@ -501,6 +501,17 @@ class Ejected:
 
 
 @dataclass(slots=True)
+class FirstTokenLate:
+    """A call has given no token for so long that it was ended, or that its server is suspected of
+    hanging (for logs). elsewhere: whether it is tried elsewhere, and not waited for."""
+
+    engine: str
+    instance: int
+    after_s: float
+    elsewhere: bool
+
+
+@dataclass(slots=True)
 class Recovered:
     """The probe of an ejected instance succeeded: it gets its share back bit by bit (for logs)."""
 
@@ -610,6 +621,7 @@ OfEngine = (
     | Waits
     | Joined
     | Ejected
+    | FirstTokenLate
     | Recovered
     | Retuned
     | PolicyFailed

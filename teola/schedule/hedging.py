@@ -31,7 +31,8 @@ FOR_LATE: Final = 0.75
 late."""
 
 LEAST_S: Final = 0.01
-"""After which one looks again whether a late call may run twice, at least."""
+"""A first token that is later by less is not late, where all take the same time; and after which
+one looks again whether a late call may run twice, at least."""
 
 
 class Backup(NamedTuple):
@@ -40,6 +41,15 @@ class Backup(NamedTuple):
     instance: int
     batch: int
     sent: float
+
+
+class Ending(NamedTuple):
+    """A try that was ended, and has its place until its instance says so. items, weight: what it
+    counts for there."""
+
+    instance: int
+    items: int
+    weight: int
 
 
 class Due(NamedTuple):
@@ -59,6 +69,8 @@ class Hedging:
     def __init__(self, share: float) -> None:
         self.share, self.made = share, 0
         self.running: dict[WorkKey, Backup] = {}
+        self.ending: dict[tuple[WorkKey, int], Ending] = {}
+        """By call and batch."""
         self._due: list[Due] = []
         self._alarm: float | None = None
 
@@ -69,7 +81,7 @@ class Hedging:
         firsts: how much longer than expected others took."""
         longer = firsts.longer(AT, ENOUGH)
         if expected_s is not None and longer is not None and may_run_twice(work):
-            usual_s = longer * expected_s
+            usual_s = longer * expected_s + LEAST_S
             key = work.run, work.primitive
             heappush(self._due, Due(now + usual_s, batch, key, now, usual_s))
 

@@ -179,6 +179,9 @@ def validate_queue(queue: EngineQueue, now: float) -> None:
             flying.setdefault(batch, Counter())[run, i, lo, hi] += 1
             if work.prefilling or not queue.continuous:
                 weights[at] += hi - lo - work.found
+    for (_, batch), gone in queue.hedging.ending.items() if queue.hedging is not None else ():
+        entries[gone.instance, batch] += 1
+        weights[gone.instance] += gone.weight
     if not queue.continuous:
         expected_rows = {
             batch: Counter((work.run, work.primitive, lo, hi) for work, lo, hi in dispatch.slices)
@@ -271,4 +274,9 @@ def _alone(queue: EngineQueue, instance: Instance) -> bool:
     on_it = [w for w in prefilling if any(b in instance.batches for _, b in w.flying.values())]
     slices = [one for work in queue.works.values() for one in queue.rows.of(work)]
     rows = sum(one.prefilling for one in slices if one.batch in instance.batches)
-    return len(on_it) + rows == 1
+    backups = 0
+    if (hedging := queue.hedging) is not None:
+        second = [backup.batch for backup in hedging.running.values()]
+        second += [batch for (_, batch), ending in hedging.ending.items() if ending.weight]
+        backups = sum(batch in instance.batches for batch in second)
+    return len(on_it) + rows + backups == 1

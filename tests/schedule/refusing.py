@@ -21,6 +21,7 @@ from teola.schedule.events import (
     Dispatch,
     Failed,
     FirstToken,
+    FirstTokenLate,
     SetTimer,
     Tell,
     Timer,
@@ -98,6 +99,7 @@ class Refusing:
         self.failed: list[tuple[float, Cause]] = []
         self.waits: list[Waits] = []
         self.aborted: list[tuple[float, int]] = []
+        self.late: list[FirstTokenLate] = []
         self._order, self._heap = count(), list[tuple[float, int, Callable[[], Any]]]()
 
     def at(self, when: float, do: Callable[[], Any]) -> None:
@@ -152,6 +154,8 @@ class Refusing:
                 self.waits.append(command)
             elif isinstance(command, Tell) and isinstance(command.event, Failed):
                 self.failed.append((self.now, command.event.cause))
+            elif isinstance(command, FirstTokenLate):
+                self.late.append(command)
             elif isinstance(command, AbortRequest):
                 self.aborted.append((self.now, command.instance))
 

@@ -158,11 +158,6 @@ def straggling(share: float | None, seed: int, calls: int = 160, since: float = 
 
 
 @catches(
-    "share-for-noise",
-    "calls that are late as one in twenty is use up what is left for a straggler's",
-    edited(Hedging.affords, "else FOR_LATE", "else 1.0"),
-)
-@catches(
     "late-and-dropped",
     "a call that is late when the share is used up never runs a second time",
     edited(Hedging.again, "heappush", "(lambda *_: None)"),
@@ -174,12 +169,25 @@ def straggling(share: float | None, seed: int, calls: int = 160, since: float = 
 )
 def test_a_share_of_calls_covers_a_straggler_until_it_is_found_out() -> None:
     """Of 160 calls the second slowest is their 99th percentile."""
-    for seed in (0, 4):  # in the second one several are late before
+    for seed in (0, 4):
         world = straggling(0.05, seed)
         assert sorted(world.answered_s)[-2] < 1.0
         assert world.queue.hedging.made <= 0.05 * 160  # type: ignore[union-attr]
     without = straggling(None, 0)
     assert sorted(without.answered_s)[-2] > 3.0, "nearly the straggler's time"
+
+
+@catches(
+    "share-for-noise",
+    "calls that are late as one in twenty is use up what is left for a straggler's",
+    edited(Hedging.affords, "else FOR_LATE", "else 1.0"),
+)
+def test_a_part_of_the_share_is_kept_for_what_is_very_late() -> None:
+    hedging = Hedging(0.1)
+    for very_late, most in ((False, 8), (True, 10)):
+        while hedging.affords(100, very_late):
+            hedging.made += 1
+        assert hedging.made == most
 
 
 def test_without_the_option_nothing_runs_twice() -> None:

@@ -12,7 +12,7 @@ from teola.errors import InputError
 from teola.policies.preferring import ranks
 from teola.policies.work import Estimate
 from teola.price import Price
-from teola.schedule.events import InstanceDown
+from teola.schedule.events import FirstTokenLate, InstanceDown
 from teola.schedule.instances import Instances
 from teola.schedule.placing import Placing
 from teola.schedule.preference import LAST, Preference
@@ -145,6 +145,7 @@ def test_another_try_of_what_failed_at_the_cheaper_does_not_wait() -> None:
     world.run(until=100.0)
     assert world.calls == [1, 1]
     assert world.aborted == [(60.0, 0)]
+    assert world.late == [FirstTokenLate("e", 0, 60.0, elsewhere=True)]
     assert world.took == [pytest.approx(60.2)]
 
 

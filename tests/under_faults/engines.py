@@ -77,6 +77,20 @@ class Model(HashModel):
         return text
 
 
+class UnevenModel(Model):
+    """Now its first tokens come at once, and now late."""
+
+    def __init__(self, name: str = "llm", max_sequences: int = 4) -> None:
+        super().__init__(name, max_sequences)
+        self._asked = 0
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        self._asked += 1
+        await asyncio.sleep(3 * self._asked % 7 * TOKEN_S)
+        async for delta in super().generate(call):
+            yield delta
+
+
 class KeyedModel(Model):
     """Knows what a prompt is to a prefix cache, in blocks of 16 characters."""
 

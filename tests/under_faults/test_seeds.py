@@ -61,11 +61,13 @@ def test_every_fault_and_every_end_comes_up() -> None:
     assert retried > 15
 
 
-REPLAYED = (6, 9, 12, 13, 21, 31, 38)
-"""Seeds in which queries have equal work."""
+REPLAYED = (6, 9, 12, 13, 21, 24, 31, 38, 48)
+"""Seeds in which queries have equal work, or calls run twice."""
 
 
-def test_logs_with_followers_budgets_and_deadlines_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logs_with_followers_budgets_deadlines_and_backups_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: Counter[str] = Counter()
     join = Followers.join
 
@@ -79,13 +81,16 @@ def test_logs_with_followers_budgets_and_deadlines_replay(monkeypatch: pytest.Mo
             world = World(scenario(seed)).run()
         log = world.core.log
         added = [given for what, given, _, _ in log.calls if what == "add"]
+        hedging = world.core.queues["llm"].hedging
+        seen["backups"] += 0 if hedging is None else hedging.made
         seen["budgets"] += sum(asker.budget is not None for _, asker, *_ in added)
         ends = [asked.ending.state for asked in world.asked.values() if asked.ending]
         seen["deadlines"] += ends.count(State.DEADLINE)
         queues = {name: world.queue(name) for name in world.core.queues}
         for call, again in zip(log.calls, replayed(log, queues), strict=True):
             assert plain(again) == plain(call[3]), (seed, call[:2])
-    assert seen["followers"] >= len(REPLAYED)
+    assert seen["followers"] >= 7
+    assert seen["backups"] >= 4
     assert seen["budgets"] > len(REPLAYED)
     assert seen["deadlines"] > 0
 

@@ -39,6 +39,7 @@ from teola.runtime.observe.trace import Trace
 from teola.runtime.runtime import Runtime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Cause, Finish, ProgramPaused, State
+from teola.schedule.hedging import Hedging
 from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
 from teola.testing.hash_engines import hash_number
@@ -46,6 +47,7 @@ from tests.recording import RecordingCore
 from tests.under_faults import templates
 from tests.under_faults.clock import VirtualLoop
 from tests.under_faults.engines import (
+    TOKEN_S,
     CrowdedModel,
     Database,
     Embedder,
@@ -55,6 +57,7 @@ from tests.under_faults.engines import (
     Reranker,
     Scattered,
     Store,
+    UnevenModel,
     texts_of,
 )
 from tests.under_faults.far import FarEngine
@@ -128,6 +131,13 @@ class Failure:
     budget: bool
 
 
+class Hasty(Overdue):
+    """Calls are late, and run twice, from the first one on."""
+
+    def longer(self, part: float, enough: int = 0) -> float:
+        return 1.5
+
+
 @dataclass(slots=True)
 class Scenario:
     """What is simulated. faults: in order of time."""
@@ -138,6 +148,11 @@ class Scenario:
     instances: int
     queries: list[Asked]
     faults: list[Fault]
+
+    @property
+    def hedged(self) -> bool:
+        """Whether late calls run twice."""
+        return self.routing in ("least_loaded", "scattered") and self.instances > 1
 
 
 def scenario(seed: int) -> Scenario:
@@ -280,12 +295,12 @@ class World:
         await asyncio.gather(*(host.close() for host in self.live.hosts.values()))
 
     async def _start_engines(self) -> None:
-        routing = self.scenario.routing
+        routing, hedged = self.scenario.routing, self.scenario.hedged
         recipes = {
             "embedding": Recipe(Embedder, {}, "embedding"),
             "vectorstore": Recipe(Store, {"database": self.database}, "vectorstore"),
             "rerank": Recipe(Reranker, {}, "rerank"),
-            "llm": MODELS[routing],
+            "llm": MODELS[routing]._replace(factory=UnevenModel) if hedged else MODELS[routing],
             "python": Recipe(Python, {}, "python"),
         }
         count = self.scenario.instances
@@ -313,6 +328,9 @@ class World:
             limits = [instance.limits for instance in queue.instances]
             queue = EngineQueue(name, limits, queue.line.policy, policy)
             queue.overdue = Overdue() if queue.continuous else None
+        if self.scenario.hedged and queue.continuous:
+            queue.overdue, queue.hedging = Hasty(least_s=60.0), Hedging(1.0)
+            queue.expected_s = lambda i, tokens: TOKEN_S  # type: ignore[method-assign]
         return queue
 
     def _noting(self, queue: Any, name: str) -> Any:

@@ -88,6 +88,10 @@ class World(Protocol):
         """Whether somebody waits for this call."""
         ...
 
+    def outrun(self, engine: str, id: tuple[str, int], batch: int) -> bool:
+        """Whether another try of this call goes on alone, and the one in this batch is over."""
+        ...
+
     def reads(self, query: Query, i: int) -> tuple[NextRead, ...]:
         """When the prompt of call `i`, which is about to begin, is read again, by its parts."""
         ...
@@ -165,7 +169,8 @@ class Stepper:
                 continue
             id = (work.run, work.primitive)
             query = sim.queries.get(work.run)
-            if query is None or not sim.waits(self.engine, id):
+            over = not sim.waits(self.engine, id) or sim.outrun(self.engine, id, command.batch)
+            if query is None or over:
                 self._end(id, Called(command.batch, [], NOTHING))
                 continue
             self._begin(id, command.batch, query)
@@ -331,6 +336,10 @@ class Stepper:
                 continue
             run, i = id = cast("tuple[str, int]", event.id)
             query = sim.queries.get(run)
+            if sim.outrun(self.engine, id, self.calls[id].batch):
+                if event.kind == "end":
+                    self._end(id, self.calls.pop(id))
+                continue  # by a token of this very moment: what comes of it is nobody's
             if event.kind == "first":
                 if query is not None:
                     self._store_sequence(query, i, self.calls[id], now)

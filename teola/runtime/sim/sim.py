@@ -59,6 +59,7 @@ from teola.schedule.events import (
     Timer,
 )
 from teola.schedule.graph_run import GraphRun
+from teola.schedule.hedging import Hedging
 from teola.schedule.instances import Limits
 from teola.schedule.overdue import Overdue
 from teola.schedule.plan import Plan
@@ -106,7 +107,8 @@ class Sim(Driver[Query]):
 
     batching, routing, eviction: policy names, one for all engines or by engine name.
     policy_options, routing_options, eviction_options: keyword arguments of these policies (the
-    first: of batching), by engine. instances: by engine, where not the profile's. learner: is told
+    first: of batching), by engine. hedge: by engine, of all calls of a language model the part that
+    may run twice (EngineConfig). instances: by engine, where not the profile's. learner: is told
     what happens, and publishes lessons when a query ends. declared: the profile's times are known
     before it has learned any, as those of a profile that a runtime is given. explains: traces say
     why LLM calls went where they went, as live ones do. on_finish: called with (query, result)
@@ -125,6 +127,7 @@ class Sim(Driver[Query]):
         policy_options: Mapping[str, Mapping[str, Any]] | None = None,
         routing_options: Mapping[str, Mapping[str, Any]] | None = None,
         eviction_options: Mapping[str, Mapping[str, Any]] | None = None,
+        hedge: Mapping[str, float] | None = None,
         instances: Mapping[str, int] | None = None,
         outcomes: Outcomes | None = None,
         learner: Learner | None = None,
@@ -140,7 +143,7 @@ class Sim(Driver[Query]):
         self._batching, self._routing, self._eviction = batching, routing, eviction
         self._options, self._instances = policy_options or {}, instances or {}
         self._routing_options = routing_options or {}
-        self._eviction_options = eviction_options or {}
+        self._eviction_options, self._hedge = eviction_options or {}, hedge or {}
         self.on_finish, self._explains, self._declared = on_finish, explains, declared
         self.now = 0.0
         self.results: list[SimulatedQuery] = []
@@ -373,6 +376,7 @@ class Sim(Driver[Query]):
             "policy_options": self._options,
             "routing_options": self._routing_options,
             "eviction_options": self._eviction_options,
+            "hedge": self._hedge,
             "instances": self._instances,
         }
         for option, by_engine in given.items():
@@ -406,6 +410,8 @@ class Sim(Driver[Query]):
         )
         if kind is EngineKind.LLM:
             self.core.queues[name].overdue = Overdue()
+            share = self._hedge.get(name)
+            self.core.queues[name].hedging = None if share is None else Hedging(share)
         self._profiles[name] = profile
         for i in range(count):
             self.servers[name, i] = self._server(name, i, kind is EngineKind.LLM)
@@ -486,9 +492,28 @@ class Sim(Driver[Query]):
         if isinstance(server, Stepper):
             server.dead = True
             self.idle.pop(server, None)
+        self._one_of_two_gone(engine, instance)
         self.handle(InstanceDown(engine, instance, back_s is not None), self.now)
         if back_s is not None:
             self.at(self.now + back_s, self._return, engine, instance)
+
+    def _one_of_two_gone(self, engine: str, instance: int) -> None:
+        """Of calls that run twice, the tries on this instance are over; the others go on."""
+        queue = self.core.queues[engine]
+        for key, backup in queue.hedging.running.items() if queue.hedging is not None else ():
+            ((first, batch),) = queue.works[key].flying.values()
+            if instance in (first, backup.instance):
+                self._beaten(key, batch if instance == first else backup.batch)
+
+    def _beaten(self, key: tuple[str, int], batch: int) -> None:
+        """Let a call's trace say that its try in this batch is over, and that the other goes on."""
+        if (query := self.queries.get(key[0])) is not None:
+            query.trace.beaten(key[1], batch, self.now)
+
+    def outrun(self, engine: str, id: tuple[str, int], batch: int) -> bool:
+        """Whether another try of this call goes on alone, and the one in this batch is over."""
+        queue = self.core.queues[engine]
+        return queue.hedging is not None and queue.goes_on_without(id, batch)
 
     def _return(self, engine: str, instance: int) -> None:
         self.handle(InstanceUp(engine, instance), self.now)
@@ -574,8 +599,10 @@ class Sim(Driver[Query]):
         """An instance does not take these."""
         now, engine, batch = self.now, command.engine, command.batch
         for work, lo, _ in command.slices:
-            query = self.queries.get(work.run)
-            if query is not None:
+            query, key = self.queries.get(work.run), (work.run, work.primitive)
+            if self.core.queues[engine].runs_twice(key):
+                self._beaten(key, batch)
+            elif query is not None:
                 query.trace.failed(work.primitive, lo, now, cause.error)
         if self.core.queues[engine].continuous:
             ((work, _, _),) = command.slices
@@ -642,7 +669,12 @@ class Sim(Driver[Query]):
         self.handle(BatchCompleted(command.engine, command.batch, outcomes), now)
 
     def abort(self, command: AbortRequest, now: float) -> None:
-        server = self.servers[command.engine, command.instance]
+        server, key = (
+            self.servers[command.engine, command.instance],
+            (command.run, command.primitive),
+        )
+        if self.outrun(command.engine, key, command.batch):
+            self._beaten(key, command.batch)
         if isinstance(server, Stepper):
             self.at(self.now, server.abort, command)
 

@@ -169,3 +169,37 @@ def test_as_many_as_it_takes_at_once_are_taken_and_one_more_is_not() -> None:
     away = trouble.refusal(9, 0.0)
     assert away is not None
     assert away.refused == Refusal("away")
+
+
+def straggling(hedge: float | None) -> tuple[Sim, list[float], int]:
+    """Four instances, the first of which turns slow. The simulation, the seconds of its queries,
+    and how many tries were ended because the other one was sooner."""
+    ended = 0
+
+    def look(query: Any, _: object) -> None:
+        nonlocal ended
+        whole_s = query.trace.finished - query.trace.admitted
+        spans = [span for span in query.trace.spans if span.state == "cancelled"]
+        ended += sum(span.end < whole_s for span in spans)
+
+    made = sim(4, hedge={} if hedge is None else {"llm": hedge}, on_finish=look)
+    made.slow("llm", 0, at=10.0, lasts_s=1e6, factor=20.0)
+    asks(made, 100, every=0.2)
+    results = made.run()
+    assert {one.state for one in results} == {State.OK}
+    return made, sorted(one.latency_s for one in results), ended
+
+
+@catches(
+    "backups-leave-no-trace",
+    "the trace of a simulated query does not say which of two tries was ended",
+    edited(Sim.abort, "if self.outrun(", "if not self.outrun("),
+)
+def test_late_calls_run_twice_in_simulated_time_and_a_log_of_that_replays() -> None:
+    made, seconds, ended = straggling(0.1)
+    _, without, _ = straggling(None)
+    queue = made.core.queues["llm"]
+    assert queue.hedging is not None
+    assert 2 <= queue.hedging.made == ended <= 10
+    assert seconds[-1] < without[-1] / 2
+    repeats(made)

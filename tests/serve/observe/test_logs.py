@@ -21,7 +21,7 @@ import pytest
 
 from teola.runtime.live.live import Live
 from teola.runtime.observe.noting import note, working_for
-from teola.schedule.events import Cause, Ejected, Recovered
+from teola.schedule.events import Cause, Ejected, FirstTokenLate, Recovered
 from teola.serve.access.auth import KeyFile
 from teola.serve.observe.logs import WAITING, AsText, Lines, LogForm, as_json, failure, logging_to
 from tests.serve.conftest import soon
@@ -170,11 +170,13 @@ async def test_an_instances_fate_is_told_without_what_it_said() -> None:
     live = Live(asyncio.get_running_loop())
     with logging_to(stream, "json"):
         live.ejected(Ejected("llm", 1, 31.0, Cause(ValueError(QUESTION))), 1.0)
+        live.late(FirstTokenLate("llm", 1, 7.26, elsewhere=True), 1.0)
         live.recovered(Recovered("llm", 1), 1.0)
-    ejected, recovered = map(json.loads, stream.getvalue().splitlines())
+    ejected, late, recovered = map(json.loads, stream.getvalue().splitlines())
     assert (ejected["event"], ejected["level"]) == ("engine_ejected", "warning")
     assert (ejected["engine"], ejected["instance"], ejected["for_s"]) == ("llm", 1, 30.0)
     assert ejected["error_type"] == "ValueError"
+    assert (late["event"], late["after_s"], late["elsewhere"]) == ("engine_late", 7.3, True)
     assert recovered["event"] == "engine_recovered"
     assert QUESTION not in stream.getvalue()
 
