@@ -11,11 +11,13 @@ rows, that is it: two calls side by side, and one for the words. What each step 
 """
 
 from collections.abc import Mapping
+from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from teola import App, Ask, Condition, Each, Input, Loop, Sql, Write, component
 
 from .asking_sql import answering, attempts, choosing, prompts, replies, wanted
+from .asking_sql.inline import inline
 from .asking_sql.kept import keep, kept_examples
 
 REPAIRS: Final = 5
@@ -32,8 +34,10 @@ DATABASES: Final = "databases"
 
 
 def of(function: Any, name: str, outputs: Any, **more: Any) -> Any:
-    """A component of a pure function."""
-    return component(function, name=name, outputs=outputs, pure=True, **more)
+    """A component of a pure function, which takes no thread where its inputs are small."""
+    plain = not iscoroutinefunction(function)
+    called = inline(function) if plain else function
+    return component(called, name=name, outputs=outputs, pure=True, **more)
 
 
 # --- what it is about -----------------------------------------------------------------------------

@@ -13,15 +13,20 @@ _BLOCK: Final = re.compile(
 )
 """A word after the fence is a language if it stands alone or is one of SQL's."""
 _STATEMENT: Final = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:\(|(?:SELECT|WITH|VALUES|FROM|PIVOT)\b)",
+    r"(?>\s+|--[^\n]*\n|/\*.*?\*/)*+(?:\(|(?:SELECT|WITH|VALUES|FROM|PIVOT)\b)",
     re.DOTALL | re.IGNORECASE,
 )
+"""Atomic: of many comments each is read in one way only."""
 _BARE: Final = re.compile(
-    r"^\s*((?:SELECT|WITH|VALUES)\b.*)\Z", re.DOTALL | re.IGNORECASE | re.MULTILINE
+    r"^[^\S\n]*((?:SELECT|WITH|VALUES)\b.*)\Z", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
-_EXPLAINED: Final = re.compile(r"^\W*explanation\W*:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
-_UNANSWERABLE: Final = re.compile(r"^\W*unanswerable\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
-_INSTEAD: Final = re.compile(r"^\W*instead\W*:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
+_EXPLAINED: Final = re.compile(
+    r"^[^\w\n]*explanation[^\w\n]*:\s*(.+)$", re.IGNORECASE | re.MULTILINE
+)
+_UNANSWERABLE: Final = re.compile(
+    r"^[^\w\n]*unanswerable[^\w\n]*:\s*(.*)$", re.IGNORECASE | re.MULTILINE
+)
+_INSTEAD: Final = re.compile(r"^[^\w\n]*instead[^\w\n]*:\s*(.+)$", re.IGNORECASE | re.MULTILINE)
 _THOUGHTS: Final = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL | re.IGNORECASE)
 _QUOTES_ONLY: Final = re.compile(r"\s*(?:“[^“”]*”\s*)+|Nothing in the documents answers .*")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from time import process_time
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from teola.errors import TemplateError, TeolaError
 from teola_apps.asking_sql.answering import facts, foreign_numbers
 from teola_apps.asking_sql.charts import chart_of
 from teola_apps.asking_sql.choosing import _shown, rows_as_set
+from teola_apps.asking_sql.inline import inline, left_of
 from teola_apps.asking_sql.replies import read_doubt, read_names, read_passed, read_reply
 from teola_apps.asking_sql.wanted import begin, stands_alone, turns_of
 
@@ -161,3 +164,36 @@ def test_numbers_stand_in_the_rows_or_the_question(said: str, wrong: list[str]) 
     rows = [[6.5, "2024-05-01"], [1234.5678, "x"], [0.125, None]]
     result = {"columns": ["n", "when"], "rows": rows, "truncated": False}
     assert foreign_numbers(said, "How deep were boats in 2024?", result) == wrong
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "```\n" + "/**/" * 25 + "x```",
+        "\n" * 50_000,
+        ".\n" * 20_000,
+        "```" * 20_000,
+        "<think>" * 10_000,
+        "```\n" + "--\n" * 10_000 + "x```",
+    ],
+    ids=["comments", "lines", "dots", "fences", "thoughts", "notes"],
+)
+def test_a_reply_without_end_is_read_at_once(reply: str) -> None:
+    began = process_time()
+    assert read_reply(reply)["statement"]["missing"] == ""
+    assert process_time() - began < 1.0
+
+
+async def test_a_step_takes_a_thread_only_for_much() -> None:
+    where: list[bool] = []
+
+    def step(rows: Any) -> int:
+        where.append(threading.current_thread() is threading.main_thread())
+        return len(rows)
+
+    assert await inline(step)(rows=[[1, "x"]] * 100) == 100
+    assert await inline(step)(rows=[[1, "x"]] * 1_000) == 1_000
+    assert await inline(step)(rows=[["x" * 30_000]]) == 1
+    assert where == [True, False, False]
+    nested: Any = {"a": [{"b": ("x" * 10,) * 3}] * 2}
+    assert left_of(1_000, nested) > 0 > left_of(100, nested)

@@ -323,7 +323,8 @@ def test_each_call_is_looked_at_when_its_first_token_is_late_and_when_it_is_late
             expected_s = draw.choice([None, 0.5, 1.0, 4.0])
             hedging.sent(one, k, expected_s, firsts, now)
             if expected_s is not None and one.spec.members:
-                waits[k] = now + 2.0 * expected_s, 2.0 * expected_s
+                usual_s = 2.0 * expected_s + 0.01
+                waits[k] = now + usual_s, usual_s
                 sent[k] = now
             if (at := hedging.alarm()) is not None:
                 heappush(timers, at)
