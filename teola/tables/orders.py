@@ -3,6 +3,7 @@
     as written      the order of the query
     by score        mean length x rows / distinct values, the largest first (the paper's, 4.2)
     after           each time the column that saves most behind those before it
+    exchanged       one of these two, once neighbours have changed places where that saves more
     by groups       an order for each group of rows: at every beginning the column that saves most
                     there; rows whose value repeats part by value, the others go on together
 
@@ -112,10 +113,23 @@ class Orders:
 
     def _best(self, groups: bool) -> ColumnOrder:
         written, scored = tuple(range(self.count)), by_score(self.statistics, self.rows)
-        after, saved = self.beginnings.after(scored)
-        orders = {"as written": written, "by score": scored, "each after those before it": after}
-        shares = {name: self.share(orders[name]) for name in ("as written", "by score")}
-        shares["each after those before it"] = self._share(saved)
+        after, behind = self.beginnings.after(scored)
+        saved = {scored: self.beginnings.saved(scored), after: behind}
+        exchanged, most = max(
+            (self.beginnings.exchanged(*one) for one in saved.items()), key=lambda one: one[1]
+        )
+        orders = {
+            "as written": written,
+            "by score": scored,
+            "each after those before it": after,
+            "neighbours exchanged": exchanged,
+        }
+        shares = {
+            "as written": self.share(written),
+            "by score": self._share(saved[scored]),
+            "each after those before it": self._share(behind),
+            "neighbours exchanged": self._share(most),
+        }
         best = max(shares, key=lambda name: shares[name])
         if shares[best] < shares["as written"] + GAIN:
             best = "as written"

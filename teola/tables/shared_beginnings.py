@@ -56,6 +56,7 @@ class Beginnings:
         until: float,
     ) -> None:
         self.con, self.names, self.until = con, names, until
+        self._known: dict[frozenset[int], tuple[int, dict[int, int]]] = {}
         self.count = len(names)
         listed = "".join(
             f", CAST(hash(f{at}) & 4294967295 AS UINTEGER) AS h{at}"
@@ -112,6 +113,55 @@ class Beginnings:
             level = self._narrow(level, best)
             counts = self._counts(level, left)
         return (*chosen, *(at for at in otherwise if at not in chosen)), saved
+
+    def exchanged(self, order: Sequence[int], saved: int) -> tuple[tuple[int, ...], int]:
+        """The order once neighbours have changed places for as long as that saves more, and what it
+        saves. saved: what it saves as it is.
+
+        So a field that another one decides, such as the style of a beer, comes before that one:
+        behind it all is shared that was, and beers of a style share theirs, too.
+        """
+        found, clock, moved = list(order), _Clock(self.until), True
+        while moved:
+            moved = False
+            for at in range(len(found) - 1):
+                before, (one, other) = found[:at], found[at : at + 2]
+                if not (clock.allows_a_step() and self._repeats(before)):
+                    break
+                gain = self._behind([*before, other], one) - self._behind([*before, one], other)
+                if gain > 0:
+                    found[at : at + 2] = other, one
+                    saved, moved = saved + gain, True
+        return tuple(found), saved
+
+    def _repeats(self, fields: Sequence[int]) -> int:
+        """Rows that repeat a beginning of these fields."""
+        return self._counted(fields)[0] if fields else self.rows
+
+    def _behind(self, fields: Sequence[int], last: int) -> int:
+        """What the last of these fields and one behind them save."""
+        return self._saves(fields, fields[-1]) + self._saves([*fields, last], last)
+
+    def _saves(self, fields: Sequence[int], at: int) -> int:
+        """What one of these fields saves where it is their last one."""
+        repeats, lengths = self._counted(fields)
+        return lengths[at] + repeats * self.names[at]
+
+    def _counted(self, fields: Sequence[int]) -> tuple[int, dict[int, int]]:
+        """Of rows that repeat a beginning of these fields, in whatever order: how many there are,
+        and the characters of their values of each."""
+        key = frozenset(fields)
+        if key not in self._known:
+            hashes = ", ".join(f"h{at}" for at in key)
+            lengths = "".join(f", any_value(l{at}) AS l{at}" for at in key)
+            sums = "".join(f", coalesce(sum((n - 1) * l{at}), 0)" for at in key)
+            (row,) = self.con.execute(
+                f"SELECT coalesce(sum(n - 1), 0){sums} FROM (SELECT count(*) AS n{lengths} "
+                f"FROM {CODES} GROUP BY {hashes} HAVING count(*) > 1)"
+            ).fetchall()
+            repeats, *repeated = map(int, row)
+            self._known[key] = repeats, dict(zip(key, repeated, strict=True))
+        return self._known[key]
 
     def _worth(self, at: int, count: FieldCount) -> int:
         return count.repeated + count.repeats * self.names[at]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from random import Random
 
 import duckdb
@@ -79,6 +80,35 @@ def test_what_orders_save_is_counted_over_all_rows(seed: int) -> None:
     rows = con.execute("SELECT f0, f1, f2, f3, f4 FROM t").fetchall()
     wanted = [sorted(f"{n}: {v}" for n, v in zip(NAMES, row, strict=True)) for row in rows]
     assert sorted(sorted(one.split("\n")[1:]) for one in prompts) == sorted(wanted)
+
+
+@catches(
+    "exchange-forgets-what-follows",
+    "neighbours change places by what the first of them saves alone",
+    edited(Beginnings._behind, " + self._saves([*fields, last], last)", ""),
+)
+def test_a_field_that_another_decides_comes_before_it() -> None:
+    """As the best of all 120 orders has it: a beer is of one style, a style has several beers."""
+    con = duckdb.connect()
+    con.execute(
+        "CREATE TABLE t AS SELECT i::VARCHAR AS key, 'taster ' || (i * 7 % 45) AS f0, "
+        "'a beer with a long name, number ' || (i % 30) AS f1, 'style ' || (i % 6) AS f2, "
+        "(hash(i) % 5)::VARCHAR AS f3, 'glass ' || (hash(-i) % 4) AS f4 FROM range(180) r(i)"
+    )
+    orders = Orders(con, "t", "", NAMES, 0, 600.0)
+    after, behind = orders.beginnings.after(by_score(orders.statistics, orders.rows))
+    found, saved = orders.beginnings.exchanged(after, behind)
+    rows = con.execute("SELECT f0, f1, f2, f3, f4 FROM t").fetchall()
+
+    def lines(order: tuple[int, ...]) -> list[str]:
+        inputs = sorted([row[at] for at in order] for row in rows)
+        names = [NAMES[at] for at in order]
+        return ["".join(map("\n{}: {}".format, names, one)) for one in inputs]
+
+    most = max(shared(lines(order)) for order in permutations(range(5)))
+    assert saved == shared(lines(found)) == most > behind
+    assert found.index(2) < found.index(1) < found.index(0)
+    assert orders.best(groups=False).positions == found
 
 
 def test_groups_are_taken_where_they_gain_and_leave_nothing() -> None:
