@@ -704,7 +704,7 @@ class EngineQueue:
     def _waits_there(self, work: Work, backup: Backup, now: float) -> None:
         """What was the second try has not given a token yet, either: it may be overdue."""
         if self.overdue is not None:
-            expected = self.expected_s(backup.instance, 0, 0, 0, _answer(work))
+            expected = self.expected_s(backup.instance, 0, 0, 0, _answer(work), now)
             pending, key = self.instances[backup.instance].weight, (work.run, work.primitive)
             self.overdue.sent(key, backup.instance, backup.batch, expected, now, pending)
 
@@ -913,7 +913,7 @@ class EngineQueue:
             hit_tokens += work.found * calls
             if self.overdue is not None and not work.row_tokens:
                 own, pending = items - hit_tokens, self.instances[i].weight
-                expected = self.expected_s(i, own, items, entries, _answer(work))
+                expected = self.expected_s(i, own, items, entries, _answer(work), now)
                 key, tokens = (work.run, work.primitive), pending + own
                 self.overdue.sent(key, i, batch, expected, now, tokens)
                 if self.hedging is not None:
@@ -937,7 +937,7 @@ class EngineQueue:
         return command
 
     def expected_s(
-        self, i: int, tokens: int, context: int, calls: int, answer: int
+        self, i: int, tokens: int, context: int, calls: int, answer: int, now: float
     ) -> float | None:
         """Seconds to the first token of the last of so many calls that go to instance `i` now;
         None: nobody knows. tokens: to be computed for them. context: tokens of their prompts.
@@ -950,7 +950,10 @@ class EngineQueue:
         if kv_tokens is not None:
             beside = there.entries + calls - 1
             usual = self._answers.tokens if self._answers.count else float(answer)
-            seconds += memory_wait_s(profile, kv_tokens, beside, there.context, context, usual)
+            written_s = 0.0 if self.overdue is None else self.overdue.written_s(i, now)
+            seconds += memory_wait_s(
+                profile, kv_tokens, beside, there.context, context, usual, written_s
+            )
         return seconds
 
     @property

@@ -125,8 +125,10 @@ class Overdue:
         self._least_s = LEAST_S if least_s is None else least_s
         self.unknown_s = max(UNKNOWN_S, self._least_s)
         self._sent: dict[WorkKey, _Sent] = {}
-        self._begun: dict[WorkKey, tuple[int, int]] = {}
-        """Calls that have given their first token, with their instance and their order."""
+        self._begun: dict[WorkKey, tuple[int, int, float]] = {}
+        """Calls that have given their first token: their instance, their order, and when."""
+        self._writing: dict[int, tuple[int, float]] = {}
+        """Of each instance, how many of them are there, and the sum of these times."""
         self._due: list[tuple[float, int, WorkKey]] = []
         self._blind: dict[WorkKey, _Sent] = {}
         """Calls of `_sent` that were sent when no time was known."""
@@ -175,7 +177,7 @@ class Overdue:
         order = self.signs.next_order()
         sent = _Sent(batch, instance, order, now, now, expected_s, tokens, wait_s, now + wait_s)
         self._sent[key] = sent
-        self._begun.pop(key, None)
+        self._ends_writing(key)
         if expected_s is None:
             self._blind[key] = sent
         else:
@@ -190,7 +192,8 @@ class Overdue:
         if sent is None:
             return
         if here:
-            self._begun[key] = sent.instance, sent.order
+            self._begun[key] = sent.instance, sent.order, now
+            self._writes(sent.instance, 1, now)
             self.signs.gave(sent.instance, sent.order, now)
         if not sent.expected_s:
             return
@@ -203,15 +206,29 @@ class Overdue:
     def gave(self, key: WorkKey, now: float) -> None:
         """A call was given something besides its first token: a part of its answer, or the end."""
         if (begun := self._begun.get(key)) is not None:
-            self.signs.gave(*begun, now)
+            self.signs.gave(begun[0], begun[1], now)
         elif (sent := self._sent.get(key)) is not None:
             self.signs.gave(sent.instance, sent.order, now)
 
     def left(self, key: WorkKey) -> None:
         """A call has ended, or nobody waits for it."""
         self._sent.pop(key, None)
-        self._begun.pop(key, None)
+        self._ends_writing(key)
         self._blind.pop(key, None)
+
+    def written_s(self, instance: int, now: float) -> float:
+        """For how long the calls of an instance have been writing their answers, all together."""
+        calls, firsts = self._writing.get(instance, (0, 0.0))
+        return max(0.0, calls * now - firsts)
+
+    def _writes(self, instance: int, calls: int, first: float) -> None:
+        count, firsts = self._writing.get(instance, (0, 0.0))
+        count += calls
+        self._writing[instance] = (count, firsts + calls * first) if count else (0, 0.0)
+
+    def _ends_writing(self, key: WorkKey) -> None:
+        if (begun := self._begun.pop(key, None)) is not None:
+            self._writes(begun[0], -1, begun[2])
 
     def _blind_s(self, tokens: int) -> float:
         """Within how many seconds a call has to give a token of which no time is known."""

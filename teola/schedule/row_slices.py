@@ -92,7 +92,7 @@ class RowsQueue(Protocol):
         """An instance takes nothing for a while."""
 
     def expected_s(
-        self, i: int, tokens: int, context: int, calls: int, answer: int
+        self, i: int, tokens: int, context: int, calls: int, answer: int, now: float
     ) -> float | None:
         """Seconds to a first token."""
 
@@ -166,7 +166,7 @@ class RowSlices:
         if self.overdue is not None:
             own_tokens, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
             answer = work.spec.expected_output or work.spec.planned_output
-            expected = self._queue.expected_s(i, own_tokens, work.row_tokens, 1, answer)
+            expected = self._queue.expected_s(i, own_tokens, work.row_tokens, 1, answer, now)
             self.overdue.sent(number, i, batch, expected, now, pending + own_tokens)
 
     def news(self, i: int, slices: Sequence[Slice]) -> list[Slice]:

@@ -181,13 +181,43 @@ def test_an_instance_that_has_no_memory_for_more_is_not_hung() -> None:
     assert [one.quota for one in queue.instances] == [None, None]
 
 
-def test_waiting_for_memory_takes_as_long_as_others_answer() -> None:
+@catches(
+    "long-ones-forgotten",
+    "those that run have as long answers as all others",
+    edited(memory_wait_s, "max(answer, written_s / step_s / calls)", "answer"),
+)
+@catches(
+    "part-of-an-end",
+    "a call gives up its memory bit by bit",
+    edited(memory_wait_s, "ceil(excess * calls / held)", "(excess * calls / held)"),
+)
+def test_waiting_for_memory_takes_until_so_many_others_have_ended() -> None:
     step = StepTime(base_s=0.02, per_context_s=1e-6)
-    profile = EngineProfile(step=step)
-    wait = partial(memory_wait_s, profile, 10_000)
+    wait = partial(memory_wait_s, EngineProfile(step=step), 10_000)
     assert wait(0, 0, 9_999, 100.0) == 0.0, "it is alone: what is cached makes room"
-    assert wait(3, 7_000, 2_850, 100.0) == 0.0
-    answer_s = 100 * (0.02 + 1e-6 * 7_150)
-    assert wait(3, 7_000, 2_850 + 715, 100.0) == pytest.approx(answer_s * 715 / 7_150)
+    assert wait(3, 7_000, 2_700, 100.0) == 0.0
+    assert wait(3, 7_000, 2_701, 100.0) == pytest.approx(100 / 3 * (0.02 + 1e-6 * 7_300))
     whole_s = 100 * (0.02 + 1e-6 * 10_000)
-    assert wait(8, 30_000, 1_600, 100.0) == pytest.approx(whole_s * 2.2), "two others come first"
+    assert wait(8, 30_000, 1_600, 100.0) == pytest.approx(whole_s * 18 / 8), "others come first"
+    writing_s = 3 * 1_000 * (0.02 + 1e-6 * 5_000)
+    told = wait(3, 5_000, 2_500, 100.0, written_s=writing_s)
+    assert told == pytest.approx(1_000 / 3 * (0.02 + 1e-6 * 8_000)), "each wrote 1,000 tokens"
+
+
+def test_for_how_long_calls_have_been_writing_is_as_a_slow_reference_says() -> None:
+    rng, overdue = random.Random(5), Overdue()
+    firsts: dict[tuple[str, int], tuple[int, float]] = {}
+    for k in range(400):
+        key, now, instance = ("q", rng.randrange(60)), float(k), rng.randrange(3)
+        if key in firsts and rng.random() < 0.7:
+            overdue.left(key)
+            del firsts[key]
+        else:
+            overdue.sent(key, instance, k, 1.0, now)
+            firsts.pop(key, None)
+            if rng.random() < 0.8:
+                overdue.came(key, now)
+                firsts[key] = instance, now
+        for i in range(3):
+            expected = sum(now - at for there, at in firsts.values() if there == i)
+            assert overdue.written_s(i, now) == pytest.approx(expected)

@@ -8,6 +8,7 @@ is to compute for calls that are on their way (`EngineView.expected`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Final, NamedTuple
 
 from teola.policies.reason import Because, Reason
@@ -102,18 +103,30 @@ def wait_s(profile: EngineProfile, pending: float) -> float:
 
 
 def memory_wait_s(
-    profile: EngineProfile, kv_tokens: int, calls: int, context: int, tokens: int, answer: float
+    profile: EngineProfile,
+    kv_tokens: int,
+    calls: int,
+    context: int,
+    tokens: int,
+    answer: float,
+    written_s: float = 0.0,
 ) -> float:
     """Seconds until a call of so many tokens has room in a KV memory of `kv_tokens` beside `calls`
-    others, whose prompts have `context` tokens. Each holds half an answer of `answer` tokens on
-    average, and while one answer is written the memory is handed on once:
+    others, whose prompts have `context` tokens. answer: tokens of a mean answer. written_s: for how
+    long these calls have been writing, all together; those that run are the long ones.
 
-        excess = context + calls x answer / 2 + tokens - kv_tokens
-        excess / tokens held x answer x seconds of a step
+        each   = max(answer, written_s / seconds of a step / calls), tokens of an answer there
+        held   = context + calls x each, no more than there is
+        ends   = ceil((held + tokens - kv_tokens) / (held / calls)), calls that have to end first
+        ends x each / calls x seconds of a step
     """
-    grown = context + calls * answer / 2
-    excess = grown + tokens - kv_tokens
-    if excess <= 0 or not calls:
+    step = times_of(profile)
+    step_s = step.seconds(calls, context)
+    if not calls or step_s <= 0.0:
         return 0.0
-    held = min(float(kv_tokens), grown)
-    return excess / held * answer * times_of(profile).seconds(calls, held)
+    each = max(answer, written_s / step_s / calls)
+    wanted = context + calls * each
+    excess, held = wanted + tokens - kv_tokens, min(float(kv_tokens), wanted)
+    if excess <= 0:
+        return 0.0
+    return ceil(excess * calls / held) * each / calls * step.seconds(calls, held)
