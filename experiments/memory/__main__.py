@@ -1,9 +1,11 @@
 """Many queries in a row in one process: does the resident set keep growing?
 
     python -m experiments.memory [--queries 1000] [--warm-up 100] [--json]
+    python -m experiments.memory --held [--quick] [--out FOLDER] [--json]
 
 Every query goes through advanced-rag on the default engines: the same small document, another
-question. The growth is that from the end of the warm-up to the end.
+question. The growth is that from the end of the warm-up to the end. --held: instead, what a query
+holds that waits for people, and what the pieces of a streamed answer hold.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ import gc
 import json
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import psutil
 from rich.console import Console
 from rich.progress import track
 
+from experiments.common import command
 from experiments.common.scratch import scratch_runtime
+from experiments.memory import held
 from teola import App, Runtime
 from teola.runtime import machine
 from teola_apps.advanced_rag import app
@@ -43,6 +48,9 @@ SUBJECTS = ("length", "year of building", "crane", "shipping line", "catch", "we
 def main(argv: Sequence[str] | None = None) -> None:
     options = _options(argv)
     console = Console(stderr=options.json)
+    if options.held:
+        _held(console, options)
+        return
     with scratch_runtime() as runtime:
         report = measure(
             app_on(runtime),
@@ -109,10 +117,27 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--queries", type=int, default=1000, metavar="N")
     parser.add_argument("--warm-up", type=int, default=100, metavar="N")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a line")
+    parser.add_argument("--held", action="store_true", help="what queries hold")
+    parser.add_argument("--quick", action="store_true", help="with --held: fewer queries")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="with --held: for report.json")
     options = parser.parse_args(argv)
     if not 0 < options.warm_up < options.queries:
         parser.error("--warm-up must be at least 1 and less than --queries")
     return options
+
+
+def _held(console: Console, options: argparse.Namespace) -> None:
+    report = {"rows": held.rows(options.quick), "machine": machine.describe()}
+    if options.out:
+        command.save(report, options.out)
+    if options.json:
+        print(json.dumps(report, indent=2))
+        return
+    for row in report["rows"]:
+        console.print(
+            f"{row['what']}: {row['resident_bytes'] / 1024:,.1f} KiB a query in memory, "
+            f"{row['counted_bytes'] / 1024:,.1f} KiB counted ({row['ratio']} times)"
+        )
 
 
 def _print(console: Console, report: dict[str, float]) -> None:

@@ -249,7 +249,16 @@ class Underway:
     def _park(self) -> None:
         """Nothing of it can go on any more."""
         self.noted, self.unkept = False, None
-        self._parking = asyncio.get_running_loop().create_task(self._parks())
+        self._begin_parking(self._parks())
+
+    def _begin_parking(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what parks it, and hold that no longer than it takes: it may wait for days."""
+        parking = self._parking = asyncio.get_running_loop().create_task(work)
+        parking.add_done_callback(self._end_parking)
+
+    def _end_parking(self, parking: asyncio.Task[None]) -> None:
+        if self._parking is parking:
+            self._parking = None
 
     async def _parks(self) -> None:
         await self.note()
@@ -265,7 +274,7 @@ class Underway:
     async def note_again(self) -> None:
         """Write what it waits for, which could not be written before. An answer waits for that: one
         that came in between would be in no row."""
-        self._parking = asyncio.get_running_loop().create_task(self.note())
+        self._begin_parking(self.note())
         await self.parked()
 
     async def note(self) -> None:

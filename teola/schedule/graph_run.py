@@ -47,6 +47,7 @@ SKIPPED: Final = 3
 FAILED: Final = 4
 CANCELLED: Final = 5
 NAMES: Final = ("waiting", "running", "done", "skipped", "failed", "cancelled")
+NOTHING_KNOWN: Final = frozenset[int]()  # one for all runs: each takes 216 bytes
 
 
 class GraphRun:
@@ -77,7 +78,7 @@ class GraphRun:
         self.began, self.behind_s, self.longer_s = began, behind_s, longer_s
         self.admitted = began if admitted is None else admitted
         self.deadline = deadline
-        self.known = frozenset[int]()
+        self.known = NOTHING_KNOWN
         self.status = [WAITING] * len(plan)
         self.waits = list(plan.indegree)
         self.readers = list(plan.readers)

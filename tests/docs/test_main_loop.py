@@ -47,6 +47,15 @@ def test_each_station_is_where_the_page_says() -> None:
             assert function.__code__.co_filename.endswith(file), f"{name} is not in {file}"
 
 
+def test_what_somebody_looks_for_is_where_the_page_says() -> None:
+    root = Path(__file__).parents[2]
+    for question, where in rows("Where to look"):
+        for place in re.findall(r"`([^`]+/[^`]*)`", where):
+            file, _, name = place.partition(": ")
+            assert (root / file).is_dir() == file.endswith("/"), question
+            assert not name or found(file, name), question
+
+
 def test_every_event_has_the_handler_that_the_page_names() -> None:
     table = {**row_run._HANDLERS, **graph_run._HANDLERS, **core._AT_QUEUE}
     told = {event: f"`{function.__qualname__}`" for event, function in table.items()}

@@ -20,7 +20,7 @@ from teola.engine import Hit
 from teola.errors import OutputError
 from teola.graph import Op, Primitive, ToolParams
 from teola.plain_json import json_of
-from teola.schedule.graph_run import GraphRun
+from teola.schedule.graph_run import NOTHING_KNOWN, GraphRun
 from teola.tools.loop_life import here
 
 MOST_VALUE: Final = 9 * 2**20  # a tool's result of 8 MiB, and the text that a model reads of it
@@ -87,7 +87,7 @@ class Steps:
     def known(self, run: GraphRun) -> frozenset[int]:
         """Primitives of a run whose results are kept, and what is needed for them only."""
         if not self.found:
-            return frozenset()
+            return NOTHING_KNOWN
         plan = run.plan
         known_indices = {
             i

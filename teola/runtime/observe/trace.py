@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.engine import Usage
 from teola.errors import QueryCancelled, UnknownName, reason_of
-from teola.graph import Failures, Remarks
+from teola.graph import NOBODY, Failures, Remarks
 from teola.policies.reason import Because, Hold, Reason
 from teola.runtime.objectives import Objective
 from teola.runtime.observe.kept_values import KeptValues
@@ -134,7 +134,7 @@ class Trace:
         self.query_id, self.app, self.plan, self.admitted = query_id, app, plan, admitted
         self.finished: float | None = None
         self.state = "running"
-        self.ends: frozenset[str] = frozenset()
+        self.ends = NOBODY
         self.finish_reasons: dict[str, str] = {}
         self.notices: list[str] = []
         self.failures: dict[str, Failures] = {}
