@@ -13,6 +13,7 @@ from teola.policies.work import Slots, Work
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Cause
 from tests.planted import catches, edited
+from tests.policies.test_batches_slow import lives
 from tests.policies.unequal import call, queue, sent, submit
 
 
@@ -178,3 +179,9 @@ def test_just_in_time_is_not_hopeless() -> None:
     for finish_by, hopeless in ((60.0, False), (59.9, True)):
         one = call("q", 100, finish_by=finish_by, rest_s=60.0)
         assert (policy.key(one, 0.0)[0] == HOPELESS) is hopeless
+
+
+def test_each_batch_is_what_a_slow_policy_takes() -> None:
+    for seed in range(3):
+        for name in ("urgency", "skipping urgency"):
+            lives(name, seed)
