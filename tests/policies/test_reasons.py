@@ -367,3 +367,17 @@ def test_times_of_one_reason_add_up() -> None:
     other = Reason(Because.HITS, holds=reason.holds, since=1.0).until(3.0)
     again = Reason(Because.GATE, holds=other.holds, since=3.0).until(3.5)
     assert again.holds == (Hold(Because.GATE, 1.5), Hold(Because.HITS, 2.0))
+
+
+@pytest.mark.parametrize("name", ["sglang", "marginal_cost", "prefix_affinity", "mooncake"])
+def test_of_others_that_are_as_good_the_first_is_told(name: str) -> None:
+    """Instance 1 keeps the most, 0 nothing, 2 and 3 the same."""
+    queue = told(make(name), 4)
+    for i, tokens in ((1, 100), (2, 60), (3, 60)):
+        kept(queue, SHARED[:tokens], affinity=i)
+    work = asked(queue, "a", SHARED)
+    reason = reason_of(work)
+    assert work.affinity == 1
+    if reason.because is not Because.POLICY:
+        assert reason.other == 2
+        assert reason.next == (60 if reason.unit == "tokens" else pytest.approx(40 * TOKEN_S))

@@ -84,6 +84,7 @@ def test_a_history_is_what_all_calls_of_the_window_add_up_to() -> None:
     [
         ([], 60.0, False),
         ([(0.0, 1.0)], 60.0, False),  # nothing to compare with
+        ([(30.0, 1.0)], 60.0, False),  # nor that with anything before it
         ([(0.0, 1.0), (30.0, 2.0)], 60.0, True),  # just the double
         ([(0.0, 1.0), (30.0, 1.9)], 60.0, False),
         ([(0.0, 1.0), (29.9, 9.0), (30.0, 9.0)], 60.0, False),  # the middle is the second half's

@@ -8,11 +8,12 @@ import pytest
 
 from teola.errors import EngineError, InputError
 from teola.policies import batching
-from teola.policies.batching.urgency import Urgency, budget_s
+from teola.policies.batching.urgency import HOPELESS, Urgency, budget_s
 from teola.policies.work import Slots, Work
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Cause
 from tests.planted import catches, edited
+from tests.policies.test_batches_slow import lives
 from tests.policies.unequal import call, queue, sent, submit
 
 
@@ -145,3 +146,42 @@ def test_a_call_that_is_tried_again_has_the_budget_that_it_had() -> None:
 def test_options_are_true_or_false(option: str) -> None:
     with pytest.raises(InputError, match=f"{option} must be true or false"):
         batching.make("urgency", **{option: "yes"})
+
+
+@catches(
+    "classes-mixed",
+    "among priorities of a server's own queue, how urgent a call is outweighs its class",
+    edited(Urgency.priority, "where * CLASS_MS + 1000 * behind", "1000 * behind"),
+)
+def test_priorities_are_in_its_order_whatever_class_works_are_of() -> None:
+    made = urgent(drop_hopeless=True)
+    policy = made.line.policy
+    assert isinstance(policy, Urgency)
+    works = [
+        call("soon", 100, finish_by=1e6, rest_s=1.0),
+        call("later", 100, finish_by=2e6, rest_s=1.0),
+        call("old", 100, admitted=-5e5),
+        call("young", 100, admitted=7.0),
+        call("hopeless", 100, finish_by=1.0, rest_s=60.0),
+        call("more so", 100, finish_by=2.0, rest_s=90.0),
+    ]
+    by_key = sorted(works, key=lambda one: policy.key(one, 0.0))
+    assert [one.run for one in by_key][:4] == ["soon", "later", "old", "young"]
+    by_priority = sorted(works, key=lambda one: -policy.priority(one, 0.0))
+    assert [one.run for one in by_priority] == [one.run for one in by_key]
+
+
+def test_just_in_time_is_not_hopeless() -> None:
+    """The query's calls take 60 s on the only instance, and nothing else is in the way."""
+    made = urgent(drop_hopeless=True)
+    policy = made.line.policy
+    assert isinstance(policy, Urgency)
+    for finish_by, hopeless in ((60.0, False), (59.9, True)):
+        one = call("q", 100, finish_by=finish_by, rest_s=60.0)
+        assert (policy.key(one, 0.0)[0] == HOPELESS) is hopeless
+
+
+def test_each_batch_is_what_a_slow_policy_takes() -> None:
+    for seed in range(3):
+        for name in ("urgency", "skipping urgency"):
+            lives(name, seed)

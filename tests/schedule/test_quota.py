@@ -14,6 +14,7 @@ import pytest
 from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
 from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import InstanceDown
 from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
@@ -575,3 +576,16 @@ def test_so_many_a_minute_are_learned_when_one_beyond_them_is_refused(
     assert account.requests.most == learned
     assert quota.rationed is (learned is not None)
     assert quota.window == (1 if learned is None else inf)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_what_one_that_is_away_did_not_take_goes_back_to_it_if_there_is_no_other(
+    other: bool,
+) -> None:
+    world = Refusing(Server(away=(0.0, 5.0)), Server())
+    if not other:
+        world.queue.down(InstanceDown("e", 1), 0.0)
+    world.comes(1)
+    world.run(until=60.0)
+    assert [i for _, i in world.ok] == [int(other)]
+    assert not world.failed
