@@ -61,12 +61,14 @@ class Question:
 
 def question_of(ask: QuerySpec) -> Question:
     """The question of a query, without what is too large to keep."""
-    parts = {**ask.inputs, "overrides": ask.overrides}
-    sizes = {name: _size(value) for name, value in parts.items()}
+    sizes = {name: _size(value) for name, value in ask.inputs.items()}
     inputs = {name: value for name, value in ask.inputs.items() if sizes[name] is not None}
-    left_out = tuple(name for name, size in sizes.items() if size is None)
-    kept = ask.overrides if sizes["overrides"] is not None else {}
-    return Question(inputs, left_out, kept, ask.passes, sum(size or 0 for size in sizes.values()))
+    left_out = [name for name, size in sizes.items() if size is None]
+    size, kept = _size(ask.overrides), ask.overrides  # which is no input of that name
+    if size is None:
+        left_out, kept = [*left_out, "overrides"], {}
+    whole = sum(known or 0 for known in (*sizes.values(), size))
+    return Question(inputs, tuple(left_out), kept, ask.passes, whole)
 
 
 def _size(value: Any) -> int | None:

@@ -69,7 +69,7 @@ class Frames:
             self._keep(data[start : end.start()])
             start = end.end()
             yield self.rest()
-        self._keep(data[start:])
+        self._keep(data[start:], ahead=self._end is EVENT)  # its last byte may begin an end
 
     def rest(self) -> bytes:
         """The message that is not complete yet, which is then forgotten."""
@@ -77,9 +77,9 @@ class Frames:
         self._parts, self._bytes = [], 0
         return remainder
 
-    def _keep(self, part: bytes) -> None:
+    def _keep(self, part: bytes, *, ahead: int = 0) -> None:
         self._bytes += len(part)
-        if self._bytes > self._most:
+        if self._bytes > self._most + ahead:
             raise MessageRefused(
                 f"it wrote a message of more than {self._most} bytes (most_message_bytes)"
             )
@@ -152,10 +152,11 @@ def bounded(item: Any) -> tuple[Any, int]:
     left_out = 0
     for key, value in result.items():
         if isinstance(value, list) and len(value) > MOST_ITEMS:
-            left_out += len(value) - MOST_ITEMS
+            over = len(value) - MOST_ITEMS
+            left_out += over
             del value[MOST_ITEMS:]
             if key == "content":
-                value.append({"type": "text", "text": f"[{left_out} more parts are left out]"})
+                value.append({"type": "text", "text": f"[{over} more parts are left out]"})
     tools = result.get("tools")
     for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict):

@@ -46,6 +46,25 @@ def test_a_large_input_is_left_out_and_named(client: httpx.Client) -> None:
     assert found["left_out"] == ["names"]
 
 
+def test_what_is_as_large_as_may_be_is_kept_and_counted() -> None:
+    """In bytes of JSON, each input by itself; one may be called like a parameter of queries."""
+    quotes = 2
+    for count in (INPUT_BYTES - quotes, INPUT_BYTES - quotes + 1):
+        fits = count + quotes <= INPUT_BYTES
+        for text in ("x" * count, "æ" * (count // 2) + "x" * (count % 2)):
+            for name in ("question", "overrides"):
+                spec = QuerySpec({name: text, "b": [1, "a"]}, {"c.x": "y"})
+                found = question_of(spec)
+                assert found.inputs == ({name: text} if fits else {}) | {"b": [1, "a"]}
+                assert found.left_out == (() if fits else (name,))
+                assert found.overrides == {"c.x": "y"}
+                assert found.bytes == (INPUT_BYTES if fits else 0) + len('[1, "a"]{"c.x": "y"}')
+    large = question_of(QuerySpec({"overrides": "a"}, {"c.x": "y" * INPUT_BYTES}))
+    assert (large.inputs, large.left_out, large.overrides) == (
+        {"overrides": "a"}, ("overrides",), {},
+    )  # fmt: skip
+
+
 def row(client: httpx.Client, id: str) -> dict[str, Any]:
     rows = client.get("/v1/queries").json()["queries"]
     return next(one for one in rows if one["query_id"] == id)

@@ -3,6 +3,8 @@
 No HTTP and no server at work: each event is one call, as servers make them, in an order drawn by
 seed. After each one all tables are as the model says. A server that dies leaves its queries as they
 are and comes back under another token; one that has lost its session goes on writing.
+
+Long because it is one machine: its events, and what is there after each.
 """
 
 from __future__ import annotations
