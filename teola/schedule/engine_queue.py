@@ -21,7 +21,7 @@ from teola.learning.observer import Observer
 from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import RoutingPolicy
-from teola.policies.routing.destinations import wait_s
+from teola.policies.routing.destinations import TYPICAL, wait_s
 from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
 from teola.profile import DIFFER, EngineProfile
@@ -933,7 +933,10 @@ class EngineQueue:
         profile = self.placing.profiles[i]
         if not profile.timed:
             return None
-        return wait_s(profile, self.instances[i].weight + tokens)
+        # Of short prompts alone a time may be learned for pairs that would make seconds minutes if
+        # there were thousands of tokens before each.
+        pending, usual = self.instances[i].weight + tokens, self.instances.mean_tokens or tokens
+        return wait_s(profile, pending, min(TYPICAL, usual / 2))
 
     @property
     def retries(self) -> int:
