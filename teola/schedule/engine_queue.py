@@ -22,7 +22,7 @@ from teola.policies.batching.base import BatchingPolicy, is_eager, priorities
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import RoutingPolicy
 from teola.policies.routing.call_seconds import MeanAnswer
-from teola.policies.routing.destinations import memory_wait_s, wait_s
+from teola.policies.routing.destinations import TYPICAL, memory_wait_s, wait_s
 from teola.policies.tuning import tune
 from teola.policies.work import Slice, Work
 from teola.profile import DIFFER, EngineProfile
@@ -946,7 +946,10 @@ class EngineQueue:
         profile, there = self.placing.profiles[i], self.instances[i]
         if not profile.timed:
             return None
-        seconds, kv_tokens = wait_s(profile, there.weight + tokens), there.limits.kv_tokens
+        # Of short prompts alone a time may be learned for pairs that would make seconds minutes if
+        # there were thousands of tokens before each.
+        before = min(TYPICAL, (self.instances.mean_tokens or tokens) / 2)
+        seconds, kv_tokens = wait_s(profile, there.weight + tokens, before), there.limits.kv_tokens
         if kv_tokens is not None:
             beside = there.entries + calls - 1
             usual = self._answers.tokens if self._answers.count else float(answer)

@@ -194,6 +194,11 @@ class Instances:
         """Whether anything is in flight."""
         return any(instance.batches or instance.weight for instance in self._all)
 
+    @property
+    def mean_tokens(self) -> float:
+        """Tokens of a call's prompt, on average of those that were sent (0: none was)."""
+        return self._items / self._entries if self._entries else 0.0
+
     def fits(self, some: Sequence[Instance]) -> float:
         """How many calls, with prompts as long as they were on average, some of the instances have
         KV memory for. Infinite where one of them does not tell, or nothing was sent yet."""

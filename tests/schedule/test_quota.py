@@ -11,8 +11,10 @@ from random import Random
 
 import pytest
 
+from teola.cost import StepTime
 from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
+from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown
 from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
@@ -392,6 +394,21 @@ def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:
     world.run(until=400.0)
     assert len(world.ok) == 1000
     assert world.calls[0] <= 0.5 * 25 + 25  # those of the first seconds, and then a few
+
+
+@catches(
+    "pairs-of-long-prompts",
+    "a time that was learned for pairs of short prompts counts as of long ones",
+    edited(EngineQueue.expected_s, "min(TYPICAL, usual / 2)", "TYPICAL"),
+)
+def test_short_prompts_that_hang_are_late_however_their_times_were_put_down() -> None:
+    """All of 18 tokens take 0.1 s to a token, for their 171 pairs."""
+    queue = Refusing(Server(), Server(), tokens=18).queue
+    queue.placing.profiles = [EngineProfile(step=StepTime(per_pair_s=0.1 / 171))] * 2
+    queue.instances.send(0, 0, 18 * 4, 4)
+    expected = queue.expected_s(0, 18)
+    assert expected is not None
+    assert expected == pytest.approx(5 * 0.1, rel=0.1)
 
 
 @catches(

@@ -330,7 +330,7 @@ class World:
             queue.overdue = Overdue() if queue.continuous else None
         if self.scenario.hedged and queue.continuous:
             queue.overdue, queue.hedging = Hasty(least_s=60.0), Hedging(1.0)
-            queue.expected_s = lambda i, tokens: TOKEN_S  # type: ignore[method-assign]
+            queue.expected_s = lambda *_: TOKEN_S  # type: ignore[method-assign]
         return queue
 
     def _noting(self, queue: Any, name: str) -> Any:

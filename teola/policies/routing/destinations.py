@@ -95,10 +95,11 @@ def prefill_s(profile: EngineProfile, missing: float, total: float) -> float:
     return steps + step.per_token_s * missing + step.per_pair_s * pairs
 
 
-def wait_s(profile: EngineProfile, pending: float) -> float:
-    """Seconds until so many tokens of prompts are computed, about which nothing else is known."""
+def wait_s(profile: EngineProfile, pending: float, before: float = TYPICAL) -> float:
+    """Seconds until so many tokens of prompts are computed. before: tokens before each of them, on
+    average."""
     step = times_of(profile)
-    each = step.base_s / profile.max_batch + step.per_token_s + TYPICAL * step.per_pair_s
+    each = step.base_s / profile.max_batch + step.per_token_s + before * step.per_pair_s
     return pending * each
 
 

@@ -58,7 +58,7 @@ class Twice(Bench):
         queue.hedging = Hedging(1.0)
         assert queue.overdue is not None
         queue.overdue.longer = lambda part, enough=0: 1.0  # type: ignore[method-assign]
-        queue.expected_s = lambda i, tokens: 0.01  # type: ignore[method-assign]
+        queue.expected_s = lambda *_: 0.01  # type: ignore[method-assign]
         return self
 
     def asks(self) -> asyncio.Task[tuple[State, object]]:
