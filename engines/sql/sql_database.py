@@ -368,6 +368,12 @@ class SqlDatabase:
             self._index.wait()
         asked, chosen = str(request.inputs["text"]), request.inputs.get("chosen") or ()
         linker = self._linker(request.inputs.get("hints") or self._hints_file)
+        if not linker.tables:
+            rights = self._found.dialect == "postgres"
+            raise ToolError(
+                f"the database {self.spec.name!r} has no tables that can be read"
+                + (": GRANT SELECT on some to its role" if rights else "")
+            )
         linked = linker.link(asked, self._find, map(str, chosen), meant=self._meaning_of(request))
         kept = self._kept_mark(request.context.tenant)
         return {

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SHARE: Final = 0.6
 """Share of the process's memory that DuckDB may use; the rest is for the interpreter and
 results."""
+AS_TEXT: Final = frozenset(("INTERVAL", "TIMESTAMP", "DATE"))
+"""Types of which Python has other values: its months have 30 days, and nothing is infinite."""
 BATCH: Final = 64
 """Rows that are fetched at once."""
 
@@ -35,8 +37,13 @@ def read_duckdb(path: str, sql: str, limits: LookupLimits) -> Rows:
         statements = connection.extract_statements(sql)
         if len(statements) != 1 or statements[0].type.name not in ("SELECT", "MULTI"):  # a PIVOT
             raise ToolError("give one SELECT and nothing else")
-        cursor = connection.execute(f"SELECT * FROM ({sql}\n) LIMIT {limits.rows + 1}")
-        result.columns = [column[0] for column in cursor.description or ()]
+        planned = connection.execute(f"SELECT * FROM ({sql}\n) LIMIT 0").description or ()
+        result.columns = [column[0] for column in planned]
+        shown = ", ".join(
+            f"CAST(#{n} AS VARCHAR)" if str(column[1]) in AS_TEXT else f"#{n}"
+            for n, column in enumerate(planned, 1)
+        )
+        cursor = connection.execute(f"SELECT {shown} FROM ({sql}\n) LIMIT {limits.rows + 1}")
         value_bytes = limits.value_bytes_among(len(result.columns))
         long_values = 0
         while rows := cursor.fetchmany(BATCH):

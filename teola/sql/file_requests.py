@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +30,10 @@ def dialect(request: dict[str, Any], limits: LookupLimits, schema: Schema | None
     path = request["path"]
     name = path[:LONGEST_NAME]
     try:
-        with open(Path(path).expanduser(), "rb") as file:
+        place = Path(path).expanduser()
+        if stat.S_ISFIFO(place.stat().st_mode) or stat.S_ISSOCK(place.stat().st_mode):
+            raise ToolError(f"{name} is a pipe or a socket, and no file of a database")
+        with open(place, "rb") as file:
             head = file.read(16)
     except IsADirectoryError:
         raise ToolError(f"{name} is a folder, and no file of a database") from None

@@ -14,7 +14,9 @@ from experiments.text_to_sql.__main__ import _allowed
 from experiments.text_to_sql.model_server import Model
 from experiments.text_to_sql.questions import Question, alternatives, rows_of
 from experiments.text_to_sql.script import ANSWER, KINDS, Play, next_of, plays
+from experiments.text_to_sql.speed import least, statement
 from teola.sql.lookup import SqlAddress
+from teola.sql.select_only import select_only
 from teola.sql.sql_tables import SqlColumn, SqlTable
 from teola_apps.asking_sql import prompts
 from teola_apps.asking_sql.replies import read_reply
@@ -92,3 +94,10 @@ def test_the_demo_is_made_from_a_seed(tmp_path: Path) -> None:
         with closing(sqlite3.connect(path)) as connection:
             assert connection.execute("SELECT count(*) FROM visits").fetchone() == (60,)
     assert a.read_bytes() == b.read_bytes()
+
+
+def test_the_speed_of_a_filter_is_that_of_a_real_statement() -> None:
+    sql = statement(2_000)
+    assert 1_900 < len(sql) <= 2_000
+    assert select_only(sql, "sqlite", ["berths"]) == sql
+    assert 0 <= least(lambda: None) < 0.1

@@ -314,11 +314,13 @@ def test_only_what_a_statement_names_travels_to_a_child() -> None:
 def test_what_is_no_database_is_told(tmp_path: Path, harbour: Path) -> None:
     (tmp_path / "broken").write_bytes(b"\x91" * 5_000)
     (tmp_path / "empty").write_bytes(b"")
+    os.mkfifo(tmp_path / "pipe")
     for where, told in {
         str(tmp_path / "none"): "there is no file",
         str(tmp_path): "is a folder",
         str(tmp_path / "broken"): "neither an SQLite nor a DuckDB file",
         "x\0y": "cannot be read",
+        str(tmp_path / "pipe"): "is a pipe or a socket",
     }.items():
         with pytest.raises(ToolError, match=told):
             SqlAddress.of(where)
@@ -353,10 +355,15 @@ def test_odd_names_and_values_come_through(tmp_path: Path) -> None:
     odd = ["(2 bytes)", "inf", "-inf", None, 9007199254740993, "�A"]
     assert look_up(SqlAddress.of(str(path)), sql, LIMITS).rows == [odd]
     duck = made(tmp_path / "harbour.duckdb")
-    sql = "SELECT 'nan'::DOUBLE, DATE '5877000-01-01', {'a': [1.5]}, 'ab'::BLOB, INTERVAL 1 DAY"
-    assert look_up(SqlAddress.of(str(duck)), sql, LIMITS).rows == [
-        ["nan", "5877000-01-01", {"a": [1.5]}, "(2 bytes)", "1 day, 0:00:00"]
-    ]
+    sql = (
+        "SELECT 'nan'::DOUBLE, DATE '5877000-01-01', {'a': [1.5]}, 'ab'::BLOB, "
+        "INTERVAL '1 year 2 days', 'infinity'::TIMESTAMP, TIMESTAMP '2026-01-02 03:04:05', "
+        "'-infinity'::DATE AS \"a b\""
+    )
+    found = look_up(SqlAddress.of(str(duck)), sql, LIMITS)
+    odd = ["nan", "5877000-01-01", {"a": [1.5]}, "(2 bytes)", "1 year 2 days", "infinity"]
+    assert found.rows == [[*odd, "2026-01-02 03:04:05", "-infinity"]]
+    assert found.columns[-1] == "a b"
 
 
 def test_rows_end_with_a_word_and_never_silently(harbour: Path) -> None:

@@ -204,6 +204,9 @@ def test_what_cannot_be_is_told_at_the_start(lite: Path, monkeypatch: pytest.Mon
     database = SqlDatabase(secret="HARBOUR_PLACE", values=False)
     database.start()
     database.close()
+    (lite.parent / "empty.db").touch()
+    with Asked(lite.parent / "empty.db") as ask:
+        assert "has no tables that can be read" in ask(SqlWork.LINK, text="boats")["error"]
 
 
 def test_it_keeps_what_engines_promise(lite: Path) -> None:
