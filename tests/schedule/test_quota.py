@@ -399,14 +399,18 @@ def test_who_hangs_twice_is_tried_by_one_call_at_a_time_and_seldom() -> None:
 @catches(
     "pairs-of-long-prompts",
     "a time that was learned for pairs of short prompts counts as of long ones",
-    edited(EngineQueue.expected_s, "min(TYPICAL, usual / 2)", "TYPICAL"),
+    edited(
+        EngineQueue.expected_s,
+        "min(TYPICAL, (self.instances.mean_tokens or tokens) / 2)",
+        "TYPICAL",
+    ),
 )
 def test_short_prompts_that_hang_are_late_however_their_times_were_put_down() -> None:
     """All of 18 tokens take 0.1 s to a token, for their 171 pairs."""
     queue = Refusing(Server(), Server(), tokens=18).queue
     queue.placing.profiles = [EngineProfile(step=StepTime(per_pair_s=0.1 / 171))] * 2
     queue.instances.send(0, 0, 18 * 4, 4)
-    expected = queue.expected_s(0, 18)
+    expected = queue.expected_s(0, 18, 18, 1, 10, 0.0)
     assert expected is not None
     assert expected == pytest.approx(5 * 0.1, rel=0.1)
 
