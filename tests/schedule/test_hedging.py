@@ -180,6 +180,7 @@ def test_there_are_as_many_second_tries_as_their_share_says_and_none_more() -> N
     assert hedging.made == 4
     assert hedging.is_backup(("q11", 0), 11)
     assert not hedging.is_backup(("q11", 0), 21)
+    assert not hedging.is_backup(("q12", 0), 12), "it has none"
 
 
 @catches(
