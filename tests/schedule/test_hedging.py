@@ -277,6 +277,7 @@ def test_there_are_as_many_second_tries_as_their_share_says_and_none_more(
     second = begun[1]
     assert hedging.is_backup((f"q{second}", 0), second)
     assert not hedging.is_backup((f"q{second}", 0), begun[2])
+    assert not hedging.is_backup(("q12", 0), 12), "it has none"
 
 
 @catches(

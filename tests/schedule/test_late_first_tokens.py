@@ -128,7 +128,7 @@ def lives(seed: int, blind: float, steps: int, times: Sequence[float] = TIMES) -
             call = Call(name, 10 * k + n, now, expected_s, draw.choice([1, 100, 900]))
             slow.sent(call)
             overdue.sent((name, 0), 0, call.batch, expected_s, now, call.tokens)
-        newest = slow.calls[-6:]
+        newest = slow.calls[-6:] if draw.random() < 0.96 else slow.calls[:1]
         for call in draw.sample(newest, min(len(newest), draw.choice([0, 1, 3]))):
             if draw.random() < 0.8:
                 slow.came(call, now)
@@ -161,12 +161,19 @@ def lives(seed: int, blind: float, steps: int, times: Sequence[float] = TIMES) -
     edited(Overdue._has_more_time, "sent.wait_s = self._blind_s(sent.tokens)", "pass"),
 )
 @catches(
+    "forgotten-when-slower",
+    "a call that may take longer by what is known now is never late",
+    edited(Overdue.late, "self._again(key, sent, sent.since + sent.wait_s)", "pass"),
+)
+@catches(
     "alarm-at-the-first",
     "nobody looks sooner where another call is due sooner",
     edited(Overdue.alarm, "self._alarm <= at)", "True)"),
 )
 def test_calls_are_late_when_a_slow_list_says_so() -> None:
+    late = 0
     for seed in range(3):
         for blind in (0.0, 0.5, 1.0):
-            assert lives(seed, blind, 150 if blind else 450) > 5
-            lives(seed, blind, 150, [0.0, 0.1, 0.3, 1.0])
+            late += lives(seed, blind, 150 if blind else 450)
+            late += lives(seed, blind, 150, [0.0, 0.1, 0.3, 1.0])
+    assert late > 50

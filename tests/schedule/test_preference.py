@@ -269,6 +269,7 @@ class Reckoned:
             cheaper = [k for k in range(4) if self.ranks[k] < rank and self.there(k)]
             takes = not cheaper or waited or self.wait_s(cheaper) > self.most_s
             assert self.prefers.takes(i, self.waiting, self.now) == takes, i
+            assert self.prefers.worth(i, self.waiting, self.now, speeds=False) == takes
         for one, entries in zip(self.instances, self.entries, strict=True):
             one.entries = entries
         for avoid in range(4):
