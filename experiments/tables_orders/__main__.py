@@ -1,6 +1,6 @@
 """Hits of a cache of prefixes by the order of the fields of a table. See README.md here.
 
-python -m experiments.tables_orders [--files A.csv,B.csv] [--rows 4000] [--json]
+python -m experiments.tables_orders [--files A.csv,B.csv] [--rows 4000] [--exhaustive] [--json]
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from experiments.tables_orders.measure import measure
 
 DATA = "TEOLA_DATA"
 FILES = ("tables/beer.csv", "tables/movies_small.csv")
-HEAD = ("table", "rows", "columns", "written", "score", "after", "groups", "chosen", "of score")
+HEAD = (
+    *("table", "rows", "columns", "written", "score", "after", "exchanged", "groups", "chosen"),
+    "of score",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -32,12 +35,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--rows", type=int, default=4000, metavar="N", help="of a generated table")
     parser.add_argument("--most", type=int, default=10**9, metavar="N", help="rows of a file")
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="look at all orders, of at most 10 columns"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args(argv)
     folder = os.environ.get(DATA)
     files = options.files.split(",") if options.files else list(FILES) if folder else []
-    found = [measure(Path(folder or "") / one, options.most) for one in files if one]
-    found += [measure(name, options.rows) for name in TABLES]
+    sources = [(Path(folder or "") / one, options.most) for one in files if one]
+    sources += [(name, options.rows) for name in TABLES]
+    found = [measure(*one, exhaustive=options.exhaustive) for one in sources]
     if options.json:
         print(json.dumps({"tables": found}, indent=2))
         return

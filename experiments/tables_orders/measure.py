@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -26,6 +27,8 @@ from teola.tables.sources import source_of
 BLOCK: Final = 64
 BLOCKS: Final = 3000
 INSTRUCTION: Final = "Say in one word what this row is about."
+EXHAUSTED: Final = 10
+"""Fields of which all orders can be looked at."""
 PATIENT_S: Final = 600.0
 """Here an order is looked for until it is found."""
 
@@ -93,8 +96,23 @@ def prompts(
         yield from (f"{INSTRUCTION}{text}" for _, text, _ in batch)
 
 
-def measure(source: Path | str, rows: int) -> dict[str, Any]:
-    """One table: the hits of each candidate, of the chosen one, and of that with 32 at once."""
+def best_of_all(made: Orders) -> tuple[int, ...]:
+    """The order that saves most of all that there are. What a field saves depends on the set of
+    those before it, and not on their order, so 2^fields sets are enough."""
+    best: dict[frozenset[int], tuple[int, tuple[int, ...]]] = {frozenset(): (0, ())}
+    for size in range(made.count):
+        for chosen in combinations(range(made.count), size):
+            saved, order = best[frozenset(chosen)]
+            for at in set(range(made.count)) - set(chosen):
+                more = made.beginnings.saves([*chosen, at], at)
+                found, key = (saved + more, (*order, at)), frozenset((*chosen, at))
+                best[key] = max(best.get(key, found), found)
+    return best[frozenset(range(made.count))][1]
+
+
+def measure(source: Path | str, rows: int, *, exhaustive: bool = False) -> dict[str, Any]:
+    """One table: the hits of each candidate, of the chosen one, and of that with 32 at once.
+    exhaustive: also those of the best of all orders, if there are at most `EXHAUSTED` fields."""
     con = duckdb.connect()
     names = load(con, source, rows)
 
@@ -104,15 +122,20 @@ def measure(source: Path | str, rows: int) -> dict[str, Any]:
     made = orders()
     scored = by_score(made.statistics, made.rows)
     after, _ = made.beginnings.after(scored)
+    exchanged = [
+        made.beginnings.exchanged(one, made.beginnings.saved(one)) for one in (scored, after)
+    ]
     found = {}
     for name, positions in (
         ("as written", tuple(range(len(names)))),
         ("by score", scored),
         ("after", after),
+        ("exchanged", max(exchanged, key=lambda one: one[1])[0]),
     ):
         found[name] = hits(prompts(con, names, ColumnOrder(positions, 0.0, "")))
     made.beginnings.groups(after)
     found["by groups"] = hits(prompts(con, names, ColumnOrder(after, 0.0, "", True)))
+    best_order = best_of_all(made) if exhaustive and made.count <= EXHAUSTED else None
     made.beginnings.close()
     con.execute(f"DROP TABLE {POSITIONS}")
     began = time.process_time()
@@ -132,4 +155,7 @@ def measure(source: Path | str, rows: int) -> dict[str, Any]:
             hits(prompts(con, names, best), at_once=32) / max(found.values()), 4
         ),
         "plan_cpu_s": round(planned, 2),
+        "best_of_all": round(hits(prompts(con, names, ColumnOrder(best_order, 0.0, ""))), 4)
+        if best_order is not None
+        else None,
     }

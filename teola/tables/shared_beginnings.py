@@ -140,9 +140,9 @@ class Beginnings:
 
     def _behind(self, fields: Sequence[int], last: int) -> int:
         """What the last of these fields and one behind them save."""
-        return self._saves(fields, fields[-1]) + self._saves([*fields, last], last)
+        return self.saves(fields, fields[-1]) + self.saves([*fields, last], last)
 
-    def _saves(self, fields: Sequence[int], at: int) -> int:
+    def saves(self, fields: Sequence[int], at: int) -> int:
         """What one of these fields saves where it is their last one."""
         repeats, lengths = self._counted(fields)
         return lengths[at] + repeats * self.names[at]

@@ -85,7 +85,7 @@ def test_what_orders_save_is_counted_over_all_rows(seed: int) -> None:
 @catches(
     "exchange-forgets-what-follows",
     "neighbours change places by what the first of them saves alone",
-    edited(Beginnings._behind, " + self._saves([*fields, last], last)", ""),
+    edited(Beginnings._behind, " + self.saves([*fields, last], last)", ""),
 )
 def test_a_field_that_another_decides_comes_before_it() -> None:
     """As the best of all 120 orders has it: a beer is of one style, a style has several beers."""
