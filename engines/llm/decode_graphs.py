@@ -1,14 +1,13 @@
 """Decoding steps of a GPU as CUDA graphs.
 
 A step that decodes a token of each sequence reads the weights once, which takes a GPU a millisecond
-for a model of a billion parameters. Launching its kernels one by one from Python takes twenty times
-as long. A CUDA graph is recorded once and launched as a whole.
+for a model of a billion parameters. Launching its kernels one by one from Python takes fifteen
+times as long. A CUDA graph is recorded once and launched as a whole.
 
     [id, past, blocks ...] of each row  --one copy-->  inputs  --replay-->  logits
 
-A graph has fixed shapes. So a step is padded to a bucket of rows and one of tokens, and each pair
-of buckets has a graph of its own, recorded when it is first needed. What a row's tokens do not fill
-is masked; rows that only pad write to a spare block.
+A graph has fixed shapes. So each bucket of rows, and of blocks that a row may have, has a graph of
+its own, recorded when it is first needed. Rows that only pad write to a spare block.
 """
 
 from __future__ import annotations
@@ -17,55 +16,48 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy
 import torch
 from torch import Tensor
-from torch.nn.attention import sdpa_kernel
 
-from .pool_view import ATTENTION, Pool, PoolView
+from .packed_steps import PackedModel, PackedRow, Tiles
 
 log = logging.getLogger(__name__)
 
 ROWS_STEP: Final = 8
 """Buckets of rows are powers of two up to this one, and then its multiples."""
-LEAST_TOKENS: Final = 256
-GATHERED_BYTES: Final = 2**30
-"""Keys and values of a layer that a graph gathers at most: with more, copying them takes longer
-than launching kernels, and graphs would keep much memory."""
-
-DecodingRow = tuple[int, int, Sequence[int]]
-"""The token that is fed, how many came before it, and the sequence's blocks."""
+LEAST_BLOCKS: Final = 32
+BLOCKS_FACTOR: Final = 4
+"""Wider tables cost little: what is not used of them is not looked at."""
 
 
 class DecodeGraphs:
-    """Graphs of one model over one pool. spare: a block that no sequence has.
+    """Graphs of one model. spare: a block that no sequence has.
 
     Not thread-safe; other threads may use the GPU meanwhile.
     """
 
-    def __init__(self, model: Any, pool: Pool, block_tokens: int, *, spare: int) -> None:
-        self._model, self._pool, self._block_tokens, self._spare = model, pool, block_tokens, spare
-        self._steps: dict[tuple[int, int], PaddedStep] = {}
+    def __init__(self, packed: PackedModel, *, spare: int) -> None:
+        self._packed, self._spare = packed, spare
+        self._steps: dict[tuple[int, int], DecodeStep] = {}
         self._memory: Any = None
         self._outputs: dict[int, Tensor] = {}
-        self._token_bytes = max(sum(x[0].numel() * x.itemsize for x in pair) for pair in pool)
         self._usable = True
 
-    def logits(self, rows: Sequence[DecodingRow]) -> Tensor | None:
-        """Logits after each row's token, (rows, vocabulary), float32, until the next call. None:
-        this step has to be computed without a graph."""
+    def logits(self, rows: Sequence[PackedRow]) -> Tensor | None:
+        """Logits after the only token of each row, (rows, vocabulary), float32, until the next
+        call. None: this model's steps cannot be recorded."""
         if not self._usable:
             return None
-        count = rows_bucket(len(rows))
-        tokens = tokens_bucket(max(past for _, past, _ in rows) + 1, self._block_tokens)
-        if count * tokens * self._token_bytes > GATHERED_BYTES:
-            return None
-        step = self._steps.get((count, tokens))
-        if step is None and (step := self._recorded(count, tokens)) is None:
+        width = max(row.past for row in rows) // self._packed.block_tokens + 1
+        bucket = rows_bucket(len(rows)), blocks_bucket(width)
+        step = self._steps.get(bucket)
+        if step is None and (step := self._recorded(*bucket)) is None:
             return None
         return step.replay(rows)
 
-    def _recorded(self, count: int, tokens: int) -> PaddedStep | None:
-        step = PaddedStep(self._model, self._pool, self._block_tokens, count, tokens, self._spare)
+    def _recorded(self, rows: int, blocks: int) -> DecodeStep | None:
+        step = DecodeStep(self._packed, rows, blocks, self._spare)
         try:
             self._memory = step.record(self._memory, self._outputs)
         except RuntimeError as error:
@@ -74,27 +66,27 @@ class DecodeGraphs:
             log.warning("decoding steps of this model are not recorded as CUDA graphs: %s", reason)
             self._usable = False
             return None
-        self._steps[count, tokens] = step
+        self._steps[rows, blocks] = step
         return step
 
 
-class PaddedStep:
-    """One decoding step of `count` rows that attend to `tokens` tokens at most, always of the same
+class DecodeStep:
+    """One decoding step of `count` rows with at most `blocks` blocks each, always of the same
     shapes."""
 
-    def __init__(
-        self, model: Any, pool: Pool, block_tokens: int, count: int, tokens: int, spare: int
-    ) -> None:
-        self._model, self._pool, self._size, self._tokens = model, pool, block_tokens, tokens
-        self._padding = [0, 0, *[spare] * (tokens // block_tokens)]
-        self._count = count
-        self._inputs = torch.tensor([self._padding] * count, device=model.device)
+    def __init__(self, packed: PackedModel, count: int, blocks: int, spare: int) -> None:
+        self._packed, self._count, self._spare = packed, count, spare
+        self._host = numpy.zeros((count, 2 + blocks), numpy.int32)
+        self._inputs = torch.zeros(count, 2 + blocks, dtype=torch.int32, device=packed.device)
+        self._each = torch.arange(count, dtype=torch.int32, device=packed.device)
+        self._one = torch.ones_like(self._each)
         self._logits: Tensor | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def record(self, memory: Any, outputs: dict[int, Tensor]) -> Any:
         """Record the graph. memory: that all graphs share; returns it. outputs: where logits are
         left, by the number of rows. Raises RuntimeError: the model does what no graph can."""
+        self.fill(())
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -107,7 +99,7 @@ class PaddedStep:
         self._graph, self._logits = graph, output
         return graph.pool()
 
-    def replay(self, rows: Sequence[DecodingRow]) -> Tensor:
+    def replay(self, rows: Sequence[PackedRow]) -> Tensor:
         """As `DecodeGraphs.logits`; without a graph where none was recorded."""
         self.fill(rows)
         if self._graph is None:
@@ -116,36 +108,24 @@ class PaddedStep:
         assert self._logits is not None
         return self._logits[: len(rows)]
 
-    def fill(self, rows: Sequence[DecodingRow]) -> None:
+    def fill(self, rows: Sequence[PackedRow]) -> None:
         """Copy what is to be computed to where the step looks for it."""
-        padding, width = self._padding, len(self._padding) - 2
-        lines = [
-            [id, past, *blocks[:width], *padding[2 + len(blocks) :]] for id, past, blocks in rows
-        ]
-        lines += [padding] * (self._count - len(rows))
-        self._inputs.copy_(torch.tensor(lines))
+        host, width = self._host, self._host.shape[1] - 2
+        for line, row in zip(host, rows, strict=False):
+            blocks = row.blocks[:width]
+            line[0], line[1], line[2 : 2 + len(blocks)] = row.ids[0], row.past, blocks
+        host[len(rows) :, :3] = 0, 0, self._spare
+        self._inputs.copy_(torch.from_numpy(host))
 
     def compute(self) -> Tensor:
         """Logits, (count, vocabulary), float32, of what was filled in."""
-        past, tables = self._inputs[:, 1:2], self._inputs[:, 2:]
-        slots = tables.gather(1, past // self._size) * self._size + past % self._size
-        keys = torch.arange(self._tokens, device=past.device)
-        # As numbers: a mask of booleans would be turned into these in each layer.
-        mask = torch.zeros(self._count, self._tokens, dtype=self._model.dtype, device=past.device)
-        mask.masked_fill_(keys > past, float("-inf"))
-        with sdpa_kernel(ATTENTION):
-            output = self._model(
-                input_ids=self._inputs[:, :1],
-                position_ids=past,
-                attention_mask=mask[:, None, None],
-                past_key_values=PoolView(
-                    self._pool, self._size, self._tokens, slots.flatten(), tables
-                ),
-                use_cache=True,
-                logits_to_keep=1,
-            )
-        logits: Tensor = output.logits[:, -1].float()
-        return logits
+        size = self._packed.block_tokens
+        ids, past = self._inputs[:, :2].T.contiguous()
+        tables = self._inputs[:, 2:]
+        block = tables.gather(1, (past // size).long()[:, None])[:, 0]
+        slots = block.long() * size + past % size
+        tiles = Tiles(self._each, self._each, self._one, past, tables, tokens=1)
+        return self._packed.compute(ids, past, slots, tiles)
 
 
 def rows_bucket(rows: int) -> int:
@@ -155,9 +135,9 @@ def rows_bucket(rows: int) -> int:
     return 1 << (rows - 1).bit_length()
 
 
-def tokens_bucket(tokens: int, block_tokens: int) -> int:
-    """How many tokens the graph's rows attend to at most: a power of two or one and a half of it,
-    in whole blocks."""
-    power = max(LEAST_TOKENS, 1 << (tokens - 1).bit_length())
-    bucket = power * 3 // 4 if tokens <= power * 3 // 4 and power > LEAST_TOKENS else power
-    return -(-bucket // block_tokens) * block_tokens
+def blocks_bucket(blocks: int) -> int:
+    """How many blocks a row of the graph may have."""
+    bucket = LEAST_BLOCKS
+    while bucket < blocks:
+        bucket *= BLOCKS_FACTOR
+    return bucket

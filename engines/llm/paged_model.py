@@ -3,14 +3,18 @@
 The model's code is as it comes: it hands each layer's new keys and values to what it takes for its
 cache and attends to what that returns. Here this is a `PoolView`: it writes them to their slots in
 the pool and returns what the batch's sequences have there, gathered and padded. Batches are padded
-on the left, so that the last position is everybody's last token. On a GPU, steps in which all rows
-decode one token are replayed as CUDA graphs (`decode_graphs`).
+on the left, so that the last position is everybody's last token.
+
+On a GPU nothing is gathered or padded, where the model allows it: a kernel of our own attends to
+the blocks (`packed_steps`), and steps that only decode are replayed as CUDA graphs
+(`decode_graphs`).
 
 Importing this module imports torch and transformers.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
@@ -23,8 +27,15 @@ from transformers.cache_utils import Cache
 from teola.kv import Swap
 
 from .decode_graphs import DecodeGraphs
+from .packed_steps import PackedModel
 from .pool_view import ATTENTION, PoolView
 
+log = logging.getLogger(__name__)
+
+TRIED_TOKENS = 8
+TRIED_ROWS = 3
+FAR = 0.05
+"""By so much of their size logits may differ that are computed in another order, in 16 bits."""
 PADDING_LIMIT = 1.25
 CPU_BATCH_TOKENS = 512
 """A larger prefill batch only pads on a CPU: its cores are busy with one sequence already."""
@@ -57,8 +68,8 @@ def load(model: str, dtype: str, device: str) -> Any:
 
 class PagedModel:
     """`model` with a pool of KV blocks. memory: bytes for the pool; max_tokens: no more than these.
-    host_memory: bytes for the blocks of a tier below, in the memory of the host. graphs: replay
-    decoding steps as CUDA graphs, on a GPU.
+    host_memory: bytes for the blocks of a tier below, in the memory of the host. graphs: on a GPU,
+    replay decoding steps as CUDA graphs.
 
     Not thread-safe.
     """
@@ -81,9 +92,9 @@ class PagedModel:
         self.blocks = max(
             1, min(memory // (token_bytes * block_tokens), max_tokens // block_tokens)
         )
-        graphs = graphs and self.device.type == "cuda"
+        on_gpu = self.device.type == "cuda"
         # Rows that only pad a graph write to one more block, which nobody has.
-        slots = (self.blocks + graphs) * block_tokens
+        slots = (self.blocks + on_gpu) * block_tokens
         # Zeros, not empty: masked slots are multiplied by 0, which does not make up for a NaN.
         self.pool = [
             tuple(torch.zeros(slots, *x.shape, dtype=x.dtype, device=self.device) for x in pair)
@@ -96,9 +107,10 @@ class PagedModel:
             if self.host_blocks
         ]
 
-        self._graphs = None
-        if graphs:
-            self._graphs = DecodeGraphs(model, self.pool, block_tokens, spare=self.blocks)
+        self._packed: PackedModel | None = None
+        self._graphs: DecodeGraphs | None = None
+        if on_gpu and block_tokens > 1:
+            self._try_kernel(self.blocks, graphs)
 
     def _below(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         size = self.host_blocks, self.block_tokens, *shape
@@ -126,9 +138,43 @@ class PagedModel:
         return probe.seen
 
     @torch.inference_mode()
+    def _try_kernel(self, spare: int, graphs: bool) -> None:
+        """Take packed steps and graphs from now on, if they give what other steps give: some
+        models' attention has more to it, and some machines cannot compile a kernel."""
+        count = min(TRIED_TOKENS, self.block_tokens - 1)
+        prompt, token = BatchRow(range(count), 0, [spare]), BatchRow([count], count, [spare])
+        wanted = self._batch([prompt]), self._batch([token])
+        reason = "it gives other tokens"
+        try:
+            from . import paged_attention
+        except ImportError as error:
+            log.warning("no kernel for attention: %s", error)
+            return
+        try:
+            packed = PackedModel(self.model, self.pool, self.block_tokens, paged_attention.attend)
+            found = packed.logits([prompt]), packed.logits([token] * TRIED_ROWS)
+            if all(map(_near, found, wanted)):
+                self._packed = packed
+        except paged_attention.FAILURES as error:
+            reason = " ".join(str(error).split())[:200]
+        if self._packed is None:
+            log.warning("no kernel for this model's attention: %s", reason)
+            self.model.set_attn_implementation("sdpa")
+        elif graphs:
+            recorded = DecodeGraphs(self._packed, spare=spare)
+            logits = recorded.logits([token] * TRIED_ROWS)
+            if logits is not None and _near(logits, wanted[1]):
+                self._graphs = recorded
+
+    @torch.inference_mode()
     def forward(self, rows: Sequence[BatchRow]) -> Tensor:
         """Logits after the last token of each row, (rows, vocabulary), float32, until the next
         call; their KV is in their blocks. Rows of about equal length are computed together."""
+        if self._packed is not None:
+            logits = None
+            if self._graphs is not None and all(len(row.ids) == 1 for row in rows):
+                logits = self._graphs.logits(rows)
+            return self._packed.logits(rows) if logits is None else logits
         groups = list[list[int]]()
         order = sorted(range(len(rows)), key=lambda i: (len(rows[i].ids), rows[i].length))
         while order:
@@ -141,17 +187,10 @@ class PagedModel:
                 group.append(order.pop())
             groups.append(sorted(group))
         if len(groups) == 1:
-            return self._group(rows)
-        logits = torch.cat([self._group([rows[i] for i in group]) for group in groups])
+            return self._batch(rows)
+        logits = torch.cat([self._batch([rows[i] for i in group]) for group in groups])
         places = torch.tensor([i for group in groups for i in group])
         return logits[places.argsort().to(logits.device)]
-
-    def _group(self, rows: Sequence[BatchRow]) -> Tensor:
-        if self._graphs is not None and all(len(row.ids) == 1 for row in rows):
-            logits = self._graphs.logits([(row.ids[0], row.past, row.blocks) for row in rows])
-            if logits is not None:
-                return logits
-        return self._batch(rows)
 
     def _batch(self, rows: Sequence[BatchRow]) -> Tensor:
         width = max(len(row.ids) for row in rows)
@@ -174,6 +213,11 @@ class PagedModel:
                 logits_to_keep=1,
             )
         return cast("Tensor", output.logits[:, -1].float())
+
+
+def _near(found: Tensor, wanted: Tensor) -> bool:
+    """Whether all rows have about these logits."""
+    return bool((found - wanted).norm() <= FAR * wanted.expand_as(found).norm())
 
 
 def _view(paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool) -> PoolView:

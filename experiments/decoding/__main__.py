@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sequences", type=_numbers, default=[1, 8, 64], metavar="A,B")
     parser.add_argument("--prompt", type=command._positive, default=256, metavar="TOKENS")
     parser.add_argument("--output", type=command._positive, default=128, metavar="TOKENS")
-    parser.add_argument("--repetitions", type=command._positive, default=3, metavar="N")
+    parser.add_argument("--repetitions", type=command._positive, default=2, metavar="N")
     parser.add_argument("--check", type=command._positive, default=60, metavar="PROMPTS")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="rows and what was checked")

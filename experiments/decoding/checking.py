@@ -11,7 +11,7 @@ from experiments.decoding.asking import ask, text_of
 from teola_engines.llm import TransformersModel
 
 LENGTHS: Final = (5, 400)
-OUTPUT: Final = 40
+OUTPUT: Final = 24
 AT_ONCE: Final = 20
 BLOCKS: Final = 160
 """Too few for all that is asked at once: some are preempted, and prefixes are evicted."""

@@ -236,6 +236,18 @@ def plot(report: Report, path: Path) -> None:
     plots.save(figure, path)
 
 
+def _on_gpu(report: Report) -> list[str]:
+    machine = report["about"].get("local", {}).get("machine", {})
+    if not live_lines(report, "local"):
+        return []
+    packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
+    return [
+        "The table after it is of the engine `transformers` in this process, with a random model",
+        f"of three billion parameters, on {machine.get('accelerator', machine['cpu'])}",
+        f"({packages}), by the clock; launches take most of the time there.",
+    ]
+
+
 def section(report: Report, picture: Path) -> str:
     """The section of docs/benchmarks.md."""
     about: dict[str, Any] = report["about"]
@@ -251,6 +263,7 @@ def section(report: Report, picture: Path) -> str:
             "its passes, and calls that say what may be answered. Q5 asks about passages",
             "that a search finds. On a real vLLM, a small random model on a CPU, times are of its",
             "engine's processor.",
+            *_on_gpu(report),
             fitted(report),
         ),
         f"![Time by query and system]({picture.as_posix()})",

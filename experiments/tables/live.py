@@ -6,8 +6,8 @@ side, one without a prefix cache, and one query runs at a time, which finds noth
 
 `live` is a vLLM on the CPU with a small model; hits are its own counters, and seconds its processor
 time. It needs `make vllm`. `local` is the engine `transformers` in this process, on a GPU if there
-is one, with a model of a billion parameters; hits are what it says of each answer, and seconds are
-the clock's.
+is one, with a model of three billion parameters; hits are what it says of each answer, and seconds
+are the clock's.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ HIT_ROWS: Final = 500
 OUTPUT: Final = 16
 """Tokens of an answer that is not held to choices."""
 SHAPE: Final = {"hidden": 192, "layers": 4, "heads": 4, "vocabulary": 2048}
-BILLION: Final = {
-    "hidden": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "intermediate": 8192,
+LOCAL: Final = {
+    "hidden": 3072, "layers": 28, "heads": 24, "kv_heads": 8, "intermediate": 8192,
     "vocabulary": 8192, "dtype": "bfloat16",
 }  # fmt: skip
-"""The shape of Llama 3.2 1B, with fewer words."""
+"""The shape of Llama 3.2 3B, with fewer words."""
 SEQUENCES: Final = 64
 """Answers that the engine in this process decodes at once."""
 STEP_TOKENS: Final = 4096
+NO_CACHE_GIB: Final = 8.0
+"""Of KV, for the answers that are decoded at once."""
 WARM_UP_ROWS: Final = 64
 BLOCK_TOKENS: Final = 32
 """Blocks of 16, as the paper has them, are refused by vLLM on a CPU: multiples of 32 are not."""
@@ -158,6 +160,7 @@ class Local:
                 "max_batch": STEP_TOKENS,
                 "max_sequences": SEQUENCES,
                 "prefix_cache": self._cache,
+                "kv_memory_gib": None if self._cache else NO_CACHE_GIB,
             },
         )
 
@@ -238,7 +241,7 @@ def measure(
     task = progress.add_task(where, total=len(CELLS) * len(SYSTEMS))
     kind = Server if where == "live" else Local
     with (
-        random_model(**SHAPE if where == "live" else billion()) as folder,
+        random_model(**SHAPE if where == "live" else local_shape()) as folder,
         kind(folder, cache=False) as plain,
         kind(folder, cache=True) as keeping,
         Runtime({"llm": plain.engine()}) as without,
@@ -262,11 +265,11 @@ def measure(
     )
 
 
-def billion() -> dict[str, Any]:
+def local_shape() -> dict[str, Any]:
     """The shape of the model in this process, and where its weights are drawn."""
     import torch
 
-    return {**BILLION, "device": "cuda" if torch.cuda.is_available() else "cpu"}
+    return {**LOCAL, "device": "cuda" if torch.cuda.is_available() else "cpu"}
 
 
 class Measured(NamedTuple):

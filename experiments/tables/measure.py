@@ -68,7 +68,7 @@ def measure(options: Options, progress: Progress) -> Report:
     }
     before = load(given.beside)["about"] if given.beside else {}
     if "local" in parts:
-        local = {"model": live.BILLION, "seed": seed, "output": live.OUTPUT}
+        local = {"model": live.LOCAL, "seed": seed, "output": live.OUTPUT}
         local["machine"] = machine.describe(("torch", "transformers"))
         if before and {*parts} == {"local"}:  # perhaps on another machine than the rest
             report["about"] = {**before, "parts": report["about"]["parts"]}

@@ -116,7 +116,7 @@ TIGHT = 300
 @catches(
     "one-block-more",
     "the block that vLLM keeps for itself is taken for room",
-    edited(load, "- OWN_BLOCKS", "+ 40"),
+    edited(load, 'memory.get("own_blocks", OWN_BLOCKS)', "-40"),
 )
 def test_with_little_memory_the_step_is_found_that_was_found_with_enough(tmp_path: Path) -> None:
     roomy = written(tmp_path / "roomy", made=run(rate=2.0, count=80))
@@ -149,6 +149,13 @@ def test_a_request_that_the_memory_cannot_hold_is_an_error_of_the_run(tmp_path: 
     (folder / "meta.json").write_text(json.dumps({**meta, "kv_cache": {"num_gpu_blocks": 9}}))
     with pytest.raises(InputError, match="tells of 8: correct kv_cache there"):
         load(folder)
+
+
+def test_runs_on_a_gpu_are_kept_with_their_memory() -> None:
+    """An engine that keeps no block for itself says so."""
+    found = load(PAGE.with_name("h100") / "packed-tight")
+    assert (found.kv_blocks, found.block_tokens, len(found.requests)) == (160, 32, 200)
+    assert load(PAGE.with_name("h100") / "packed-plenty").kv_blocks == 8192
 
 
 KEPT = PAGE.with_name("report.json")

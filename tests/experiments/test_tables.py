@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -170,11 +171,15 @@ def test_questions_share_contexts_in_order_and_embedding_is_little() -> None:
 
 
 class Scripted:
-    """In place of a runtime: answers at once with what no script says."""
+    """In place of a runtime: answers at once with what no script says. tenants: who asked."""
+
+    def __init__(self) -> None:
+        self.tenants: list[str] = []
 
     def ask_rows(
         self, call: RowsCall, rows: Iterator[Row], on_answers: Any, **limits: Any
     ) -> RowsHandle:
+        self.tenants.append(limits["tenant"])
         on_answers([RowAnswer(row.id, "gibberish", None, 20, 16, 3) for row in rows])
         done: Future[RowsEnd] = Future()
         count = call.decode.max_tokens
@@ -193,6 +198,19 @@ def test_what_a_random_model_says_is_replaced_by_the_script(grouped: bool) -> No
     told = {row.id: answer_of(asked, row.text.split("\n")[1:]) for row in rows}
     assert said == {id: f"Sure! Of these I would say {text}." for id, text in told.items()}
     assert (model.calls, model.seconds) == (live.OUTPUT, 0.5)  # so long an answer is asked for
+
+
+def test_queries_in_this_process_find_nothing_of_one_another() -> None:
+    asked, runtime = QUERIES["Q2", "movies"].calls[0], Scripted()
+    engine = live.Local(Path("model"), cache=True)
+    for _ in range(2):
+        model = live.LiveModel(runtime, {asked.question: asked}, grouped=False)  # type: ignore[arg-type]
+        ask = partial(model, RowsCall(asked.question), iter([Row(1, "\nmovie_info: m")]), [].extend)
+        one = engine.measure(model, ask)  # type: ignore[arg-type]
+        assert (one.prompt, one.hits, one.written, one.seconds) == (20, 16, 3, 0.5)
+    first, second = runtime.tenants
+    assert first
+    assert first != second
 
 
 def test_ours_is_held_to_a_factor_or_to_what_is_computed_and_written() -> None:
