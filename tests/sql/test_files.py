@@ -25,6 +25,8 @@ from tests.planted import catches, edited
 from tests.sql.sql_statements import ALLOWED, ASKED_OF_SQLITE, CANARY, SQLITE, TABLES
 
 LIMITS = LookupLimits(seconds=0.5)
+PATIENT = LookupLimits(seconds=10.0)
+"""Where no limit is what is tested."""
 LATE_S = 1.0
 """After its time, when a statement must have ended."""
 MANY = "berths a, berths b, berths c, berths d, berths e, berths f, berths g, berths h, berths i"
@@ -326,11 +328,11 @@ def test_what_is_no_database_is_told(tmp_path: Path, harbour: Path) -> None:
             SqlAddress.of(where)
     assert not (tmp_path / "none").exists()
     with pytest.raises(ToolError, match="no such table"):
-        look_up(SqlAddress.of(str(tmp_path / "empty")), "SELECT * FROM t", LIMITS)
+        look_up(SqlAddress.of(str(tmp_path / "empty")), "SELECT * FROM t", PATIENT)
     cut = tmp_path / f"cut{harbour.suffix}"
     cut.write_bytes(harbour.read_bytes()[:3_000])
     with pytest.raises(ToolError, match="the database says"):
-        look_up(SqlAddress.of(str(cut)), "SELECT * FROM berths", LIMITS)
+        look_up(SqlAddress.of(str(cut)), "SELECT * FROM berths", PATIENT)
 
 
 def test_a_file_that_another_process_writes_is_told(tmp_path: Path) -> None:
@@ -349,18 +351,18 @@ def test_odd_names_and_values_come_through(tmp_path: Path) -> None:
             connection.execute(f"INSERT INTO {name} VALUES ('here')")
     schema = Schema.of({name: [name] for name in names})
     for name in quoted:
-        found = look_up(SqlAddress.of(str(path)), f"SELECT {name} FROM {name}", LIMITS, schema)
+        found = look_up(SqlAddress.of(str(path)), f"SELECT {name} FROM {name}", PATIENT, schema)
         assert found.rows == [["here"]]
     sql = "SELECT x'00ff', 1e999, -1e999, NULL, 9007199254740993, CAST(x'ff41' AS TEXT)"
     odd = ["(2 bytes)", "inf", "-inf", None, 9007199254740993, "�A"]
-    assert look_up(SqlAddress.of(str(path)), sql, LIMITS).rows == [odd]
+    assert look_up(SqlAddress.of(str(path)), sql, PATIENT).rows == [odd]
     duck = made(tmp_path / "harbour.duckdb")
     sql = (
         "SELECT 'nan'::DOUBLE, DATE '5877000-01-01', {'a': [1.5]}, 'ab'::BLOB, "
         "INTERVAL '1 year 2 days', 'infinity'::TIMESTAMP, TIMESTAMP '2026-01-02 03:04:05', "
         "'-infinity'::DATE AS \"a b\""
     )
-    found = look_up(SqlAddress.of(str(duck)), sql, LIMITS)
+    found = look_up(SqlAddress.of(str(duck)), sql, PATIENT)
     odd = ["nan", "5877000-01-01", {"a": [1.5]}, "(2 bytes)", "1 year 2 days", "infinity"]
     assert found.rows == [[*odd, "2026-01-02 03:04:05", "-infinity"]]
     assert found.columns[-1] == "a b"
