@@ -10,7 +10,7 @@ from teola.policies.routing.call_seconds import (
     InstanceKinds,
     answer_tokens,
     call_s,
-    prefill_s,
+    prompt_alone_s,
     step_s,
 )
 from teola.profile import EngineProfile, StepTime
@@ -26,11 +26,13 @@ def test_a_prompt_takes_a_step_for_each_budget_and_one_for_the_rest() -> None:
     for tokens, steps in ((1, 1), (100, 1), (101, 2), (200, 2), (201, 3)):
         pairs = sum(range(1, tokens + 1))
         expected = 0.75 * steps + 0.001 * tokens + 1e-6 * pairs
-        assert prefill_s(profile, tokens) == pytest.approx(expected), tokens
+        assert prompt_alone_s(profile, tokens) == pytest.approx(expected), tokens
     none = replace(profile, step=replace(step, prefill_s=-0.25))
-    assert prefill_s(none, 1) == pytest.approx(0.5 + 0.001 + 1e-6), "no prefill takes less"
+    assert prompt_alone_s(none, 1) == pytest.approx(0.5 + 0.001 + 1e-6), "no prefill takes less"
     assert step_s(profile, 300.0) == step.seconds(1, 300.0)
-    assert call_s(profile, 101, 4) == pytest.approx(prefill_s(profile, 101) + 4 * step_s(profile))
+    assert call_s(profile, 101, 4) == pytest.approx(
+        prompt_alone_s(profile, 101) + 4 * step_s(profile)
+    )
 
 
 def test_an_answer_is_as_long_as_is_known_and_else_as_planned() -> None:
