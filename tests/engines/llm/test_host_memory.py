@@ -8,7 +8,7 @@ import pytest
 
 from teola.errors import InputError
 from teola_engines.llm import TransformersModel
-from tests.engines.llm.test_transformers_model import BLOCK_BYTES, answer, question
+from tests.engines.llm.test_transformers_model import BLOCK_BYTES, TEXT, answer, question
 from tests.planted import catches, edited
 
 
@@ -47,3 +47,23 @@ def test_options_are_checked_when_the_engine_is_made() -> None:
         TransformersModel(model="m", eviction="workload_aware", eviction_options={"life_s": "long"})
     with pytest.raises(InputError, match="host_memory_gib must be a number from 0 on"):
         TransformersModel(model="m", host_memory_gib=-1.0)
+
+
+async def test_without_a_prefix_cache_nothing_is_found_and_nothing_kept(model_folder: Path) -> None:
+    engine = TransformersModel(
+        model=model_folder, dtype="float32", prefix_cache=False, kv_blocks=20
+    )
+    engine.start()
+    try:
+        assert engine.kv is not None
+        assert (engine.kv.blocks, engine.spec.prefix_reuse) == (20, False)
+        texts = set()
+        for _ in range(2):
+            text, _, usage = await answer(engine, question(TEXT * 3))
+            texts.add(text)
+            assert usage.cached_tokens == 0
+        assert (len(texts), engine.kv.cached) == (1, 0)
+    finally:
+        engine.close()
+    with pytest.raises(InputError, match="kv_blocks must be at least 1, got 0"):
+        TransformersModel(model="m", kv_blocks=0)

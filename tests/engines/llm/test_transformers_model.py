@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from teola.engine import Call, Delta, QueryContext, SequenceHandle, TextPart, Usage
-from teola.errors import EngineError, EngineUnavailable, InputError, OutputError, UnknownName
+from teola.errors import EngineError, EngineUnavailable, OutputError, UnknownName
 from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
 from teola_engines.llm import TransformersModel
@@ -109,26 +109,6 @@ async def settled(engine: TransformersModel) -> int:
 def whole_ids(engine: TransformersModel, parts: Sequence[TextPart]) -> list[int]:
     assert engine._tokens is not None
     return engine._tokens.ids(parts, complete=True)
-
-
-async def test_without_a_prefix_cache_nothing_is_found_and_nothing_kept(model_folder: Path) -> None:
-    engine = TransformersModel(
-        model=model_folder, dtype="float32", prefix_cache=False, kv_blocks=20
-    )
-    engine.start()
-    try:
-        assert engine.kv is not None
-        assert (engine.kv.blocks, engine.spec.prefix_reuse) == (20, False)
-        texts = set()
-        for _ in range(2):
-            text, _, usage = await answer(engine, question(TEXT * 3))
-            texts.add(text)
-            assert usage.cached_tokens == 0
-        assert (len(texts), engine.kv.cached) == (1, 0)
-    finally:
-        engine.close()
-    with pytest.raises(InputError, match="kv_blocks must be at least 1, got 0"):
-        TransformersModel(model="m", kv_blocks=0)
 
 
 # --- exactness --------------------------------------------------------------------------------
