@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from .value_index import FoundValue
 
-Vectors = NDArray[np.float32]
-Embed = Callable[[list[str]], Sequence[Any]]
+MeaningVectors = NDArray[np.float32]
+EmbedsTexts = Callable[[list[str]], Sequence[Any]]
 """Gives a vector for each text."""
 FEW_TEXTS: Final = 1_000
 """Distinct texts of a column that is embedded."""
@@ -54,14 +54,16 @@ class Meanings:
         self,
         texts: Sequence[str],
         places: Sequence[Sequence[tuple[str, str]]],
-        vectors: Vectors,
-        background: Vectors,
+        vectors: MeaningVectors,
+        background: MeaningVectors,
     ) -> None:
         self.texts, self.places = texts, places
         self._vectors, self._background = vectors, background
 
     @classmethod
-    def build(cls, columns: Iterable[tuple[str, str, Sequence[str]]], embed: Embed) -> Meanings:
+    def build(
+        cls, columns: Iterable[tuple[str, str, Sequence[str]]], embed: EmbedsTexts
+    ) -> Meanings:
         """Of columns that come with the fewest texts first. Raises what `embed` raises."""
         background = unit(embed(list(UNCONNECTED)))
         room = min(MOST_TEXTS, MOST_BYTES // (4 * background.shape[1]))
@@ -129,7 +131,7 @@ class Meanings:
         return cls(texts, [[(t, c) for t, c in some] for some in places], vectors, background)
 
 
-def unit(vectors: Sequence[Any]) -> Vectors:
+def unit(vectors: Sequence[Any]) -> MeaningVectors:
     """They, each of length 1 (a vector of nothing stays one), [vectors, dimensions]."""
     found = np.asarray(vectors, np.float32)
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)

@@ -1,5 +1,7 @@
 """Statements that want more than to read what they may: a hundred and more for each dialect.
 
+Long because it is a list of them.
+
 They aim at a harbour's database (`harbour.py`): `berths`, `visits`, `notes` may be read, `salaries`
 and `secrets` may not. `{folder}` is a folder of the run, in which nothing may appear.
 """

@@ -36,7 +36,7 @@ from teola.workflow.kinds import Kind
 NAME: Final = "text-vectors"
 LOOK_S: Final = 0.1
 """How often whoever waits is asked whether the vectors are still wanted."""
-Role = Literal["query", "document"]
+EmbeddingRole = Literal["query", "document"]
 
 
 class VectorsHome(Protocol):
@@ -67,7 +67,7 @@ class EmbeddedTexts:
 
     def __init__(self, home: VectorsHome) -> None:
         self._home = home
-        self._optimisers: dict[Role, Optimiser] = {}
+        self._optimisers: dict[EmbeddingRole, Optimiser] = {}
 
     @property
     def configured(self) -> bool:
@@ -85,7 +85,7 @@ class EmbeddedTexts:
     def __call__(
         self,
         texts: Sequence[str],
-        role: Role,
+        role: EmbeddingRole,
         *,
         tenant: str,
         wanted: Callable[[], bool],
@@ -106,7 +106,7 @@ class EmbeddedTexts:
         return vectors
 
     async def _embedded(
-        self, texts: list[str], role: Role, tenant: str, caller: Caller | None
+        self, texts: list[str], role: EmbeddingRole, tenant: str, caller: Caller | None
     ) -> Sequence[Any]:
         home = self._home
         await home.ensure([EMBEDDING])
@@ -140,7 +140,7 @@ class EmbeddedTexts:
         vectors: Sequence[Any] = ending.outputs["vectors"]
         return vectors
 
-    def _optimiser(self, role: Role) -> Optimiser:
+    def _optimiser(self, role: EmbeddingRole) -> Optimiser:
         if role not in self._optimisers:
             template = Embedding(inputs={"texts": "texts"}, role=role)
             inputs, outputs = {"texts": Kind.TEXTS}, {"vectors": "vectors"}

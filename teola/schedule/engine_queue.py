@@ -66,7 +66,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.faults import Faults, PolicyFailed
 from teola.schedule.followers import Followers
-from teola.schedule.hedging import Backup, Due, Ending, Hedging
+from teola.schedule.hedging import Backup, Due, EndingTry, Hedging
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.overdue import Late, Overdue
 from teola.schedule.placing import Placing
@@ -673,7 +673,7 @@ class EngineQueue:
             out.append(AbortRequest(self.engine, backup.instance, backup.batch, *key))
             total = self.works[key].total
             del self.hedging.running[key]
-            self.hedging.ending[key, backup.batch] = Ending(backup.instance, total, total)
+            self.hedging.ending[key, backup.batch] = EndingTry(backup.instance, total, total)
 
     def _land_backup(self, key: tuple[str, int]) -> Backup:
         """The second try is over."""
@@ -693,7 +693,7 @@ class EngineQueue:
         if self.placing.follows:
             self.placing.finished(i, work, now, True, None, None)
         if ends:
-            self.hedging.ending[key, batch] = Ending(i, work.total, work.missing)
+            self.hedging.ending[key, batch] = EndingTry(i, work.total, work.missing)
         else:
             self.instances.land(i, batch, work.total, work.missing)
         work.flying[whole] = backup.instance, backup.batch

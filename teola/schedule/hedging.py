@@ -43,7 +43,7 @@ class Backup(NamedTuple):
     sent: float
 
 
-class Ending(NamedTuple):
+class EndingTry(NamedTuple):
     """A try that was ended, and has its place until its instance says so. items, weight: what it
     counts for there."""
 
@@ -69,7 +69,7 @@ class Hedging:
     def __init__(self, share: float) -> None:
         self.share, self.made = share, 0
         self.running: dict[WorkKey, Backup] = {}
-        self.ending: dict[tuple[WorkKey, int], Ending] = {}
+        self.ending: dict[tuple[WorkKey, int], EndingTry] = {}
         """By call and batch."""
         self._due: list[Due] = []
         self._alarm: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -38,3 +39,8 @@ def test_the_engine_says_what_plain_transformers_says(
     monkeypatch.setattr(checking, "LENGTHS", (5, 60))
     checked = checking.check(model, 4, seed=0)
     assert (checked["prompts"], checked["equal"]) == (4, 4)
+
+
+def test_the_page_has_the_kept_report() -> None:
+    report = json.loads(command.PAGE.with_name("report.json").read_text())
+    assert command.section(report) in command.PAGE.read_text()

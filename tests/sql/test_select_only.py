@@ -1,4 +1,7 @@
-"""The filter: what it refuses, what it takes, and what it says."""
+"""The filter: what it refuses, what it takes, and what it says.
+
+Long because one door has them all: a statement is taken or refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A simulated LLM instance: a StepServer, driven through virtual time by the `sim` driver."""
+"""A simulated LLM instance: a StepServer, driven through virtual time by the `sim` driver.
+
+Long because one sequence passes through all of it.
+"""
 
 from __future__ import annotations
 

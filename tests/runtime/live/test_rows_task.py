@@ -1,4 +1,7 @@
-"""Rows that a live runtime asks: from the caller's iterator to the caller's function."""
+"""Rows that a live runtime asks: from the caller's iterator to the caller's function.
+
+Long because one pair of servers and callers is what all of it uses.
+"""
 
 from __future__ import annotations
 
