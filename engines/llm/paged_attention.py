@@ -20,7 +20,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.errors import TritonError
 
 from .packed_steps import Tiles
 
@@ -32,8 +31,6 @@ PROGRAMS: Final = 128
 """About one for each multiprocessor of a large GPU; with fewer, keys are split."""
 SPLITS: Final = (1, 4, 16)
 """Few: each is a kernel that is compiled when it is first needed."""
-FAILURES: Final = (RuntimeError, ValueError, TritonError)
-"""Such as a machine without a compiler for Triton, or a head that is too large for the GPU."""
 
 
 def splits_of(tiles: int, key_heads: int) -> int:

@@ -140,7 +140,8 @@ class PagedModel:
     @torch.inference_mode()
     def _try_kernel(self, spare: int, graphs: bool) -> None:
         """Take packed steps and graphs from now on, if they give what other steps give: some
-        models' attention has more to it, and some machines cannot compile a kernel."""
+        models' attention has more to it, and some machines cannot compile a kernel. Whatever goes
+        wrong, there are those other steps."""
         count = min(TRIED_TOKENS, self.block_tokens - 1)
         prompt, token = BatchRow(range(count), 0, [spare]), BatchRow([count], count, [spare])
         wanted = self._batch([prompt]), self._batch([token])
@@ -155,16 +156,26 @@ class PagedModel:
             found = packed.logits([prompt]), packed.logits([token] * TRIED_ROWS)
             if all(map(_near, found, wanted)):
                 self._packed = packed
-        except paged_attention.FAILURES as error:
-            reason = " ".join(str(error).split())[:200]
+        except Exception as error:  # noqa: BLE001 - a model's code and a compiler fail in many ways
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         if self._packed is None:
             log.warning("no kernel for this model's attention: %s", reason)
             self.model.set_attn_implementation("sdpa")
         elif graphs:
-            recorded = DecodeGraphs(self._packed, spare=spare)
+            self._graphs = self._tried_graphs(self._packed, token, wanted[1])
+
+    def _tried_graphs(
+        self, packed: PackedModel, token: BatchRow, wanted: Tensor
+    ) -> DecodeGraphs | None:
+        """Graphs that give what other steps give. None: this model has none."""
+        recorded = DecodeGraphs(packed, spare=token.blocks[0])
+        try:
             logits = recorded.logits([token] * TRIED_ROWS)
-            if logits is not None and _near(logits, wanted[1]):
-                self._graphs = recorded
+        except Exception as error:  # noqa: BLE001 - as above
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            log.warning("decoding steps are not replayed as CUDA graphs: %s", reason)
+            return None
+        return recorded if logits is not None and _near(logits, wanted) else None
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[BatchRow]) -> Tensor:

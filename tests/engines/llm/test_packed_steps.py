@@ -169,23 +169,34 @@ def test_attention_that_has_more_than_the_kernel_is_refused(packed: PackedModel)
         del layer.forward
 
 
-@pytest.mark.parametrize("sound", [True, False])
+def _fails(*_: Any) -> Any:
+    raise KeyError("no such target")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told"),
+    [
+        (attend, ""),
+        (lambda query, *_: query, "it gives other tokens"),
+        (_fails, "KeyError: 'no such target'"),
+    ],
+    ids=["sound", "wrong", "fails"],
+)
 def test_a_kernel_is_taken_if_it_gives_what_torch_gives(
     model_folder: Path,
     paged: PagedModel,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    sound: bool,
+    kernel: Any,
+    told: str,
 ) -> None:
-    kernel = SimpleNamespace(
-        attend=attend if sound else lambda query, *_: query, FAILURES=(RuntimeError,)
-    )
-    monkeypatch.setitem(sys.modules, "teola_engines.llm.paged_attention", kernel)
+    module = SimpleNamespace(attend=kernel)
+    monkeypatch.setitem(sys.modules, "teola_engines.llm.paged_attention", module)
     model = load(str(model_folder), "float32", "cpu")
     tried = PagedModel(model, BLOCK, 2**30, BLOCKS * BLOCK)
     tried._try_kernel(SPARE, graphs=False)
-    assert (tried._packed is not None) == sound
-    assert ("it gives other tokens" in caplog.text) == (not sound)
+    assert (tried._packed is None) == bool(told)
+    assert told in caplog.text
     rows = rows_of(random.Random(5), [40, 20, 3])
     assert close(tried.forward(rows), paged.forward(rows))
 
