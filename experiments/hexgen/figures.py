@@ -42,8 +42,12 @@ HEAD: Final = ("policy", "slo95", "slo99", "p95, s", "mean, s", "queries/s", "at
 COLOURS: Final = {OURS: "#1b6e5a", WB_PQ: "#c98524", RR_FCFS: "#b3312c", "least_loaded": "#3a78b4"}
 BEFORE_AND_AFTER: Final = (RR_FCFS, WB_PQ, OURS)
 """Policies of the table of stages."""
-OTHERS: Final = {"same": "same.json", "512": "budget_512.json"}
-"""Kept reports of other objectives and budgets, beside report.json."""
+OTHERS: Final = {
+    "Bursts at both rates": "bursts.json",
+    "The same objective for all": "same.json",
+    "Shorter steps": "budget_512.json",
+}
+"""Kept reports of more rates, other objectives and budgets, beside report.json: title and file."""
 FOLDER: Final = Path(__file__).parent
 Table = tuple[str, Sequence[str], list[list[str]]]
 """Title, head and lines."""
@@ -295,10 +299,9 @@ PICTURE: Final = "![Attainment by objective, and slo95 by policy](images/hexgen.
 def readme(report: Report) -> str:
     """What was run and what it gave: of this report, and of those that are kept beside it."""
     parts = _of_report("What was run", report)
-    for name, file in OTHERS.items():
+    for title, file in OTHERS.items():
         if (FOLDER / file).exists():
             other = json.loads((FOLDER / file).read_text(encoding="utf-8"))
-            title = "The same objective for all" if name == "same" else "Shorter steps"
             parts += _of_report(title, other)
     return "\n\n".join(parts)
 
