@@ -30,7 +30,7 @@ from teola.sql.lookup import SqlAddress, look_up
 from teola.sql.select_only import _filtered, select_only
 from teola.sql.sql_children import SqlChildren, children
 from teola.sql.sql_rows import LookupLimits
-from teola.sql.sql_tables import from_json, schema_of
+from teola.sql.sql_tables import schema_of, tables_from_json
 from teola.sql.sqlite_reader import read_sqlite
 from teola_engines.sql.value_index import ValueIndex
 
@@ -143,7 +143,7 @@ def _large(path: Path) -> Iterator[Measured]:
     children.close()
     total = here + _children_s() - before
     yield f"schema of {TABLES:,} tables and {TABLES * COLUMNS:,} columns", total, 5.0, "s"
-    tables = from_json(answer["result"])
+    tables = tables_from_json(answer["result"])
     schema_of(tables, ())
     linker, question = Linker(tables, dialect=SQLITE), "What is field_17_3 of archive 17?"
     linker.link(question)
