@@ -72,7 +72,7 @@ class _Routes:
             ended = running.popleft()
             self.instances.land(i, ended.seq, ended.total, 0)
             placing.finished(i, ended, now, False, ended.found, 100)
-            placing.paused(ProgramPaused("llm", ended.program, ended=True), now)
+            placing.paused(ProgramPaused("llm", ended.asker.program, ended=True), now)
         return took + time.process_time() - began
 
     def _stores(self, i: int, work: Work) -> PrefixChanged:
