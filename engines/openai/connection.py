@@ -117,11 +117,11 @@ class Connection:
         import httpx
 
         self._check_deadline(context)
-        client = self.client
+        client, sent = self.client, time.monotonic()
         answer = await self._within(
             context, lambda: client.post(path, body=dict(body), cast_to=httpx.Response)
         )
-        self._heard(answer.headers)
+        self._heard(answer.headers, sent)
         return answer.content
 
     async def stream(
@@ -189,8 +189,9 @@ class Connection:
             stack.push_async_callback(response.aclose)
             return cast("httpx.Response", response)
 
+        sent = time.monotonic()
         response = await self._within(context, open_response)
-        self._heard(response.headers)
+        self._heard(response.headers, sent)
         kind = response.headers.get("content-type", "")
         if "text/html" in kind:
             raise EngineError(
@@ -223,9 +224,11 @@ class Connection:
                 raise _lost(error) from None
             raise
 
-    def _heard(self, headers: Mapping[str, str]) -> None:
+    def _heard(self, headers: Mapping[str, str], sent: float | None = None) -> None:
+        """Headers of an answer to what was sent then (None: it was refused just now)."""
         if self.on_left is not None and (left := left_of_minute(headers)) is not None:
-            self.on_left(left)
+            ago_s = 0.0 if sent is None else time.monotonic() - sent
+            self.on_left(left._replace(ago_s=ago_s))
 
     def limits(
         self, requests_per_minute: int | None, tokens_per_minute: int | None

@@ -446,11 +446,12 @@ class EngineQueue:
 
     def limits_told(self, event: LimitsTold, now: float) -> list[Output]:
         """A server told what is left of its budgets."""
-        quota = self.instances.limit(event.instance, self.engine)
+        account = self.instances.limit(event.instance, self.engine).account
+        sent = now - event.ago_s
         if event.requests is not None:
-            quota.account.requests.told(event.requests, event.requests_reset_s, now)
+            account.requests.told(event.requests, event.requests_reset_s, now, sent)
         if event.tokens is not None:
-            quota.account.tokens.told(event.tokens, event.tokens_reset_s, now)
+            account.tokens.told(event.tokens, event.tokens_reset_s, now, sent)
         return []
 
     def unbind(self, i: int, now: float) -> None:

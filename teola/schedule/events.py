@@ -309,7 +309,8 @@ class InstanceChanged:
 @dataclass(slots=True)
 class LimitsTold:
     """A server tells what is left of this minute's budgets of its key (None: it does not tell), and
-    in how many seconds each is whole again."""
+    in how many seconds each is whole again. ago_s: how long ago the call was sent that it answers
+    so."""
 
     engine: str
     instance: int
@@ -317,6 +318,7 @@ class LimitsTold:
     tokens: float | None
     requests_reset_s: float
     tokens_reset_s: float
+    ago_s: float = 0.0
 
 
 @dataclass(slots=True)

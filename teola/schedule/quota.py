@@ -37,6 +37,8 @@ GROWS: Final = 0.05
 twice as much in each one that follows: it may have been refused for something else."""
 GRAIN_S: Final = 0.1
 """Calls are counted in pieces of a minute this long."""
+RECENT: Final = 1024
+"""So many of the newest draws are known one by one. Few budgets let more calls be in flight."""
 
 
 class Refusal(NamedTuple):
@@ -62,13 +64,16 @@ class MinuteBudget:
     """What may be drawn in any minute. most: None until somebody says it; the server may say what
     is left of it."""
 
-    __slots__ = ("_drawn", "_told", "_told_until", "_used", "most")
+    __slots__ = ("_drawn", "_recent", "_told", "_told_of", "_told_until", "_used", "most")
 
     def __init__(self, most: int | None) -> None:
         self.most = most
         self._drawn: deque[list[float]] = deque()  # [from when, how much]
+        self._recent: deque[list[float]] = deque(maxlen=RECENT)  # [when, how much]
         self._used = 0.0
         self._told = inf
+        self._told_of = -inf
+        """When the call was sent whose answer told it."""
         self._told_until = 0.0
 
     def left(self, now: float) -> float:
@@ -94,6 +99,7 @@ class MinuteBudget:
         if not self._drawn or now >= self._drawn[-1][0] + GRAIN_S:
             self._drawn.append([now, 0.0])
         self._drawn[-1][1] += amount
+        self._recent.append([now, amount])
         self._used += amount
         self._told -= amount
 
@@ -101,18 +107,22 @@ class MinuteBudget:
         """Give back what was drawn at that time and not used; after a minute it counts no more."""
         self._forget(now)
         self._told += amount
-        for entry in reversed(self._drawn):
-            if amount <= 0:
-                break
-            if entry[0] <= drawn:
-                back = min(amount, entry[1])
-                entry[1] -= back
-                self._used -= back
-                amount -= back
+        self._used -= _taken_back(self._drawn, amount, drawn)
+        _taken_back(self._recent, amount, drawn)
 
-    def told(self, left: float, reset_s: float, now: float) -> None:
-        """The server says that so much is left, until that time; it is asked again before long."""
-        self._told, self._told_until = left, now + min(reset_s, LONGEST_S)
+    def told(self, left: float, reset_s: float, now: float, sent: float | None = None) -> None:
+        """The server says that so much is left, until that time; it is asked again before long.
+        sent: when the call was sent whose answer says it (None: now). What was drawn since then,
+        the server may not have seen when it wrote this."""
+        sent = now if sent is None else sent
+        for at, amount in reversed(self._recent):
+            if at <= sent:
+                break
+            left -= amount
+        if sent < self._told_of and now < self._told_until:
+            left = min(left, self._told)  # answers came in another order than their questions went
+        self._told, self._told_of = left, max(sent, self._told_of)
+        self._told_until = now + min(reset_s, LONGEST_S)
 
     def opens_at(self, wanted: float, now: float) -> float:
         """When so much may be drawn, if nothing else is (all of it, where that is less)."""
@@ -136,6 +146,19 @@ class MinuteBudget:
             self._used -= drawn.popleft()[1]
         if not drawn:
             self._used = 0.0
+
+
+def _taken_back(draws: deque[list[float]], amount: float, drawn: float) -> float:
+    """Take so much, which was drawn then, out of these draws; how much of it they had."""
+    missing = amount
+    for entry in reversed(draws):
+        if missing <= 0:
+            break
+        if entry[0] <= drawn:
+            back = min(missing, entry[1])
+            entry[1] -= back
+            missing -= back
+    return amount - missing
 
 
 class ApiAccount:

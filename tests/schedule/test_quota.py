@@ -6,6 +6,7 @@ Long because a budget and a queue that keeps to it are tried by one world.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from math import inf
 from random import Random
 
@@ -188,6 +189,58 @@ def test_what_the_server_says_is_left_holds_until_it_is_whole_again() -> None:
     assert budget.left(39.9) == 0
     assert budget.opens_at(1, 12.0) == 40.0
     assert budget.left(40.0) == inf
+
+
+@catches(
+    "sent-meanwhile",
+    "what was sent since a server wrote what is left counts as if it were in that",
+    edited(MinuteBudget.told, "left -= amount", "pass"),
+)
+def test_what_is_on_its_way_is_not_in_what_a_server_says_is_left() -> None:
+    """A server counts a call when it comes, and tells what was left then with its answer. 16 at
+    once, answers in any order: all of its budget is used, and no more is asked for."""
+    for seed in range(8):
+        draw, budget, now, taken, refused = Random(seed), MinuteBudget(None), 0.0, 0, 0
+        flying: list[tuple[float, float, int]] = []  # when it is answered, when sent, what is left
+        while now < 50.0:
+            while len(flying) < 16 and budget.left(now) >= 1:
+                budget.draw(1, now)
+                taken, refused = taken + (taken < 60), refused + (taken >= 60)
+                sent = now + 1e-4 * len(flying)  # all at once are drawn, and then sent
+                takes_s = draw.choice([0.1, 0.5, 2.0]) + 0.02 * draw.random()
+                heappush(flying, (now + takes_s, sent, 60 - taken))
+            if not flying:
+                break
+            now, sent, left = heappop(flying)
+            budget.told(left, 60.0 - now, now, sent)
+        assert (taken, refused) == (60, 0)
+
+
+@catches(
+    "last-is-newest",
+    "the answer that comes last is taken for that to the newest question",
+    edited(MinuteBudget.told, "left = min(left, self._told)", "pass"),
+)
+def test_of_calls_that_went_together_the_last_one_tells_what_is_left() -> None:
+    budget = MinuteBudget(None)
+    for _ in range(3):
+        budget.draw(1, 1.0)
+    budget.told(57, 60.0, 2.0, sent=1.003)
+    budget.told(59, 60.0, 2.1, sent=1.001)
+    assert budget.left(2.1) == 57
+    budget.told(58, 60.0, 2.2, sent=1.004)
+    assert budget.left(2.2) == 58
+
+
+def test_a_call_that_was_refused_is_not_on_its_way() -> None:
+    budget = MinuteBudget(None)
+    for now in (1.0, 2.0, 3.0):
+        budget.draw(1, now)
+    budget.give_back(1, 3.0, 3.5)
+    budget.told(10, 60.0, 4.0, sent=1.0)
+    assert budget.left(4.0) == 9
+    budget.told(10, 60.0, 4.0)
+    assert budget.left(4.0) == 10
 
 
 def test_tokens_are_drawn_as_expected_and_settled_as_used() -> None:

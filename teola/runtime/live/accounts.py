@@ -12,8 +12,8 @@ from teola.schedule.events import LimitsTold, QueueEvent
 
 
 class AccountWatch:
-    """Tells the core what servers tell: of one turn of the loop the last, and only if something has
-    changed. post: takes the events."""
+    """Tells the core what servers tell: of one turn of the loop what answers the newest call, and
+    only if something has changed. post: takes the events."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, post: Callable[[QueueEvent], None]) -> None:
         self._loop, self._post = loop, post
@@ -28,11 +28,14 @@ class AccountWatch:
     def _hear(self, place: tuple[str, int], left: LeftOfMinute) -> None:
         if not self._told:
             self._loop.call_soon(self._pass_on)
-        self._told[place] = left
+        before = self._told.get(place)
+        if before is None or left.ago_s <= before.ago_s:
+            self._told[place] = left
 
     def _pass_on(self) -> None:
         told, self._told = self._told, {}
         for (engine, instance), left in told.items():
-            if self._last.get((engine, instance)) != left:
-                self._last[engine, instance] = left
+            same = left._replace(ago_s=0.0)
+            if self._last.get((engine, instance)) != same:
+                self._last[engine, instance] = same
                 self._post(LimitsTold(engine, instance, *left))
