@@ -451,7 +451,9 @@ class EngineQueue:
         if event.requests is not None:
             account.requests.told(event.requests, event.requests_reset_s, now, sent)
         if event.tokens is not None:
-            account.tokens.told(event.tokens, event.tokens_reset_s, now, sent)
+            # Not by `sent`: a server gives back what an answer was shorter than it might be, of
+            # which no header tells. To ask too much costs a refusal, too little what is not used.
+            account.tokens.told(event.tokens, event.tokens_reset_s, now)
         return []
 
     def unbind(self, i: int, now: float) -> None:
