@@ -76,8 +76,8 @@ for name in teola.__all__:
     getattr(teola, name)
 extras = json.loads(sys.argv[1])
 found = [name for name in extras if name in sys.modules or importlib.util.find_spec(name)]
-from teola.runtime.engines import described
-print(json.dumps({"found": found, "broken": [e for e in described() if "error" in e]}))
+from teola.runtime.engines import engine_types
+print(json.dumps({"found": found, "broken": [e for e in engine_types() if "error" in e]}))
 """
 
 pytestmark = pytest.mark.slow

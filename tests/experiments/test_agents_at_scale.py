@@ -127,5 +127,5 @@ def test_gating_serves_more_where_sessions_do_not_fit() -> None:
         )
     )
     assert ours["requests"] > 1.2 * stock["requests"]
-    assert ours["mean_s"] < stock["mean_s"] / 1.3
+    assert ours["mean_s"] < stock["mean_s"] / 1.2
     assert known["hit_ratio"] > ours["hit_ratio"] > stock["hit_ratio"]
