@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TYPE: Final = re.compile(r"""[A-Za-z_][A-Za-z0-9_ ,()\[\]"]*""")
 _KIND: Final = re.compile(r"^(Binder|Catalog|Parser) Error: ")
 _CSV_LINE: Final = re.compile(r"CSV Error on Line: (\d+)")
+_CONVERSION: Final = "Error when converting "
 NOT_CALLED: Final = frozenset({"grouping", "grouping_id"})
 
 
@@ -184,7 +185,8 @@ def said(error: Exception) -> str:
     """What DuckDB says of a wrong query or file, in one line."""
     if (line := _CSV_LINE.search(str(error))) is not None:
         # Behind it stand the line, as long as it may be, and options that nobody here can set.
-        *_, what = str(error).partition("\nPossible ")[0].strip().splitlines()
+        lines = str(error).partition("\nPossible ")[0].strip().splitlines()
+        what = next((line for line in lines if line.startswith(_CONVERSION)), lines[-1])
         return f"line {line[1]}: {what}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message_lines = [line for line in lines if not line.startswith(("LINE ", "^"))]

