@@ -205,6 +205,8 @@ class _Walk:
         """Leave out the item that reaches the bound, and close what is open. text: that does."""
         levels = self.levels
         place = len(levels) - 1
+        if place and self.most - self.bytes < 2:
+            text = None  # not even its quotes have room
         for outer, level in enumerate(levels):
             if level.made and self.most - level.begun[0] <= self.most // 2:
                 place, text = outer, None

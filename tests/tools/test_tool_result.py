@@ -198,6 +198,18 @@ def begins(part: Any, whole: Any) -> bool:
     return bool(part == whole)
 
 
+def test_a_text_without_room_for_its_quotes_is_left_out() -> None:
+    for value, most, kept in (
+        ([""], 3, []),
+        (["a"], 2, []),
+        ({"": ""}, 7, {}),
+        (["", ""], 7, [""]),
+    ):
+        part = bounded(value, most)
+        assert (part.value, part.cut) == (kept, True)
+        assert part.bytes <= most
+
+
 def test_a_text_that_ends_what_is_kept_is_kept_as_far_as_there_is_room() -> None:
     for text in ("a" * 100, "æ" * 100, '"' * 100, "a\U0001f600" * 50):
         for most in range(2, 40):
