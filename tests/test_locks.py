@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +51,19 @@ def test_everything_that_the_project_names_is_locked() -> None:
     assert {one.name for one in named if canonicalize_name(one.name) not in versions} == set()
     for one in named:
         assert one.specifier.contains(versions[canonicalize_name(one.name)]), one
+
+
+def test_what_is_locked_runs_on_the_oldest_python_that_is_promised() -> None:
+    """Such as Debian 12's 3.11.2: an entry for a later one cannot be installed there."""
+    versions = locked("constraints.txt")
+    refused = {
+        f"{one.metadata['Name']} {one.version}: {needs}"
+        for one in distributions()
+        if versions.get(canonicalize_name(one.metadata["Name"])) == one.version
+        and (needs := one.metadata.get("Requires-Python"))
+        and not SpecifierSet(needs).contains("3.11.0")
+    }
+    assert refused == set()
 
 
 # --- installing -------------------------------------------------------------------------------
