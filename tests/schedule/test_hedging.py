@@ -190,6 +190,27 @@ def test_a_part_of_the_share_is_kept_for_what_is_very_late() -> None:
         assert hedging.made == most
 
 
+@catches(
+    "never-very-late",
+    "what is twice as late as most is not taken for it",
+    edited(EngineQueue._back_up, ">= 2 * due.usual_s", "> 3 * due.usual_s"),
+)
+@catches(
+    "always-very-late",
+    "what is just late is taken for twice as late",
+    edited(EngineQueue._back_up, ">= 2 * due.usual_s", ">= 0"),
+)
+def test_a_call_is_very_late_when_it_is_looked_at_for_the_second_time() -> None:
+    world, told = two(1.0), list[bool]()
+    for server in world.servers:
+        server.call_s = 4.0
+    world.queue.hedging.affords = lambda calls, very_late: told.append(very_late)  # type: ignore
+    world.comes(1, when=50.0)
+    world.run(until=53.9)
+    assert len(told) > 1
+    assert told == [False] + [True] * (len(told) - 1)
+
+
 def test_without_the_option_nothing_runs_twice() -> None:
     world = two(None)
     before = sum(world.calls)

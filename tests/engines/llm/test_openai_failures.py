@@ -4,6 +4,7 @@ import socket
 import time
 from contextlib import asynccontextmanager, contextmanager
 
+import httpx
 import pytest
 from httpcore._backends.anyio import AnyIOStream
 
@@ -20,6 +21,7 @@ from teola.graph.prompt import Role
 from teola_engines.llm import OpenAIServer
 from teola_engines.openai import spare_connections
 from teola_engines.openai.connection import DRAIN_LIMIT_S, Connection
+from teola_engines.openai.spare_connections import SpareConnections
 from teola_engines.openai.wire import BadRequest, TooLong
 from tests.engines.llm.openai_calls import PROMPT, SECRET, a_call, answer, started
 from tests.fake_openai import Fail, FakeOpenAI, Hang, Stream
@@ -286,6 +288,7 @@ async def test_an_answer_that_ends_leaves_no_old_connection_open(monkeypatch):
             monkeypatch.setattr(spare_connections, "SPARE_S", 0.0)
             await ask(connection, server)
             assert sum(one.is_closed() for one in open_ones) == 5
+            assert len(connection.client._client._transport._pools) == 1, "others are forgotten"
             monkeypatch.undo()
             await connection.close()
             await until_none_is_open(server)
@@ -303,6 +306,27 @@ async def test_calls_share_no_connection_and_each_is_used_again():
             assert sorted(one._connection._request_count for one in open_ones) == [1, 1, 2, 2, 2, 3]
             await connection.close()
             await until_none_is_open(server)
+
+
+@catches(
+    "a-pool-for-each-failure",
+    "who could not connect leaves a pool behind that nobody uses again",
+    edited(
+        SpareConnections.handle_async_request,
+        "self._spare.append((time.monotonic(), pool))",
+        "pass",
+    ),
+)
+async def test_calls_that_cannot_connect_leave_nothing_behind():
+    transport = SpareConnections()
+    with socket.socket() as taken:  # it listens to nobody
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
+        for _ in range(3):
+            with pytest.raises(httpx.ConnectError):
+                await transport.handle_async_request(httpx.Request("GET", url))
+    assert len(transport._pools) == 1
+    await transport.aclose()
 
 
 async def ask(connection, server):
