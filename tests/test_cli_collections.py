@@ -6,6 +6,7 @@ import io
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -24,14 +25,14 @@ def notes(tmp_path: Path) -> Path:
     folder = tmp_path / "notes"
     folder.mkdir()
     for name in "abcd":
-        (folder / f"{name}.md").write_text(f"Note {name} of {tmp_path.name}, {id(folder)}.")
+        (folder / f"{name}.md").write_text(f"Note {name} of {uuid4().hex}.")
     return folder
 
 
 @pytest.fixture
-def name(notes: Path) -> str:
+def name() -> str:
     """A collection that is not there yet."""
-    return f"c{id(notes)}"
+    return f"c{uuid4().hex[:15]}"
 
 
 def documents(teola: CommandLine, name: str) -> dict[str, Any]:
