@@ -505,14 +505,17 @@ class AccountLimits:
 
 
 class LeftOfMinute(NamedTuple):
-    """What a server says is left of its budgets, and in how many seconds each is whole again. None:
-    it does not say. ago_s: how many seconds before that its question was sent."""
+    """What a server says is left of its budgets, in how many seconds each is whole again, and how
+    much that is then. None: it does not say. ago_s: how many seconds before that its question was
+    sent."""
 
     requests: float | None
     tokens: float | None
     requests_reset_s: float = 0.0
     tokens_reset_s: float = 0.0
     ago_s: float = 0.0
+    requests_limit: float | None = None
+    tokens_limit: float | None = None
 
 
 @runtime_checkable

@@ -39,20 +39,24 @@ def left_of_minute(headers: Mapping[str, str]) -> LeftOfMinute | None:
     """What an answer's headers say is left of its server's budgets.
 
     They are `x-ratelimit-remaining-requests` and its kind (OpenAI, Groq, Azure OpenAI), or
-    `anthropic-ratelimit-requests-remaining` and its kind. None: nothing that could be read.
+    `anthropic-ratelimit-requests-remaining` and its kind, beside what there is in all
+    (`x-ratelimit-limit-requests`). None: nothing that could be read.
     """
     found: dict[str, float] = {}
     for name in ("requests", "tokens"):
-        left = headers.get(f"x-ratelimit-remaining-{name}")
-        reset = headers.get(f"x-ratelimit-reset-{name}")
-        if left is None:
-            left = headers.get(f"anthropic-ratelimit-{name}-remaining")
-            reset = headers.get(f"anthropic-ratelimit-{name}-reset")
+        form = "x-ratelimit-{}-" + name
+        if form.format("remaining") not in headers:
+            form = f"anthropic-ratelimit-{name}-{{}}"
+        left, reset, limit = (
+            headers.get(form.format(what)) for what in ("remaining", "reset", "limit")
+        )
         if left is None or not _NUMBER.fullmatch(left):
             continue
         reset_s = _seconds(reset) if reset is not None else None
         if reset_s is not None:
             found |= {name: float(left), f"{name}_reset_s": reset_s}
+            if limit is not None and _NUMBER.fullmatch(limit) and float(limit) > 0:
+                found[f"{name}_limit"] = float(limit)
     if not found:
         return None
     return LeftOfMinute(found.pop("requests", None), found.pop("tokens", None), **found)

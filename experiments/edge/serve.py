@@ -130,7 +130,8 @@ class Behaves:
             self.drawn[id(seen)] = amount
             left -= amount
         reset = ceil(minute.opens_in(now))
-        self.server.budgets = {name: left, "reset": reset}
+        limit = self.case.requests or self.case.tokens or 0
+        self.server.budgets = {name: left, "reset": reset, "limit": limit}
         return None if fits else Refuse("busy", max(1, reset))
 
     def over(self, seen: Seen) -> None:

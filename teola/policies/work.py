@@ -60,6 +60,7 @@ class WorkSpec:
     item_tokens: planned tokens of an item (0: its time does not depend on them).
     planned_tokens: of its prompt. planned_output: that its call generates in all.
     expected_output: the same, by the habits of its component (0: they are not known).
+    most_output: tokens that it may generate (0: that is not said).
     continues: planned tokens of the sequence that its prompt goes on with (0: none).
     ahead: a piece of a prompt, computed before the rest of it is there, which can take it along.
     rows: a work of it is a window of rows, calls of one instruction, and may be dispatched by row.
@@ -80,10 +81,22 @@ class WorkSpec:
     planned_tokens: int = 0
     planned_output: int = 0
     expected_output: int = 0
+    most_output: int = 0
     continues: int = 0
     ahead: bool = False
     rows: bool = False
     yields: bool = False
+
+    @property
+    def answer_tokens(self) -> int:
+        """Tokens that an LLM call is expected to generate."""
+        return self.expected_output or self.planned_output
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Of an answer, tokens that a server takes off a minute's budget when the call comes: all
+        that it may have. What it did not use is given back when it has ended."""
+        return self.most_output or self.answer_tokens
 
 
 WorkKey = tuple[str, int]

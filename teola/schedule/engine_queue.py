@@ -336,7 +336,7 @@ class EngineQueue:
         if target.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
-                target.quota.settled(usage[1] - _answer(work), work.sent, now)
+                target.quota.settled(usage[1] - work.spec.reserved_tokens, work.sent, now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -449,11 +449,11 @@ class EngineQueue:
         account = self.instances.limit(event.instance, self.engine).account
         sent = now - event.ago_s
         if event.requests is not None:
-            account.requests.told(event.requests, event.requests_reset_s, now, sent)
+            reset_s, limit = event.requests_reset_s, event.requests_limit
+            account.requests.told(event.requests, reset_s, now, sent, limit)
         if event.tokens is not None:
-            # Not by `sent`: a server gives back what an answer was shorter than it might be, of
-            # which no header tells. To ask too much costs a refusal, too little what is not used.
-            account.tokens.told(event.tokens, event.tokens_reset_s, now)
+            reset_s, limit = event.tokens_reset_s, event.tokens_limit
+            account.tokens.told(event.tokens, reset_s, now, sent, limit)
         return []
 
     def unbind(self, i: int, now: float) -> None:
@@ -707,7 +707,7 @@ class EngineQueue:
     def _waits_there(self, work: Work, backup: Backup, now: float) -> None:
         """What was the second try has not given a token yet, either: it may be overdue."""
         if self.overdue is not None:
-            expected = self.expected_s(backup.instance, 0, 0, 0, _answer(work), now)
+            expected = self.expected_s(backup.instance, 0, 0, 0, work.spec.answer_tokens, now)
             pending, key = self.instances[backup.instance].weight, (work.run, work.primitive)
             self.overdue.sent(key, backup.instance, backup.batch, expected, now, pending)
 
@@ -916,7 +916,7 @@ class EngineQueue:
             hit_tokens += work.found * calls
             if self.overdue is not None and not work.row_tokens:
                 own, pending = items - hit_tokens, self.instances[i].weight
-                expected = self.expected_s(i, own, items, entries, _answer(work), now)
+                expected = self.expected_s(i, own, items, entries, work.spec.answer_tokens, now)
                 key, tokens = (work.run, work.primitive), pending + own
                 self.overdue.sent(key, i, batch, expected, now, tokens)
                 if self.hedging is not None:
@@ -978,15 +978,10 @@ class EngineQueue:
         return not self.works and not self.instances.busy
 
 
-def _answer(work: Work) -> int:
-    """Tokens that an LLM call is expected to generate."""
-    return work.spec.expected_output or work.spec.planned_output
-
-
 def _tokens(work: Work, lo: int, hi: int) -> list[int]:
-    """About so many tokens a slice has, with its answer; rows have each their own."""
+    """About so many tokens of a minute's budget a slice takes; rows take each their own."""
     if work.spec.item_tokens:
         return [(hi - lo) * work.spec.item_tokens]
     if work.row_tokens:
-        return [work.row_tokens + _answer(work)] * (hi - lo)
-    return [hi - lo + _answer(work)]
+        return [work.row_tokens + work.spec.reserved_tokens] * (hi - lo)
+    return [hi - lo + work.spec.reserved_tokens]

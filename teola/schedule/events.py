@@ -308,9 +308,9 @@ class InstanceChanged:
 
 @dataclass(slots=True)
 class LimitsTold:
-    """A server tells what is left of this minute's budgets of its key (None: it does not tell), and
-    in how many seconds each is whole again. ago_s: how long ago the call was sent that it answers
-    so."""
+    """A server tells what is left of this minute's budgets of its key, in how many seconds each is
+    whole again, and how much that is then (None: it does not tell). ago_s: how long ago the call
+    was sent that it answers so."""
 
     engine: str
     instance: int
@@ -319,6 +319,8 @@ class LimitsTold:
     requests_reset_s: float
     tokens_reset_s: float
     ago_s: float = 0.0
+    requests_limit: float | None = None
+    tokens_limit: float | None = None
 
 
 @dataclass(slots=True)

@@ -285,6 +285,7 @@ class Plan:
                 planned_tokens=self._tokens(p) if p.op in PREFILLS else 0,
                 planned_output=self._output(i),
                 expected_output=self._expected(i, profile.habit(self.graph.name, p.component)),
+                most_output=self._most(i),
                 continues=self._continued(i),
                 ahead=self.rest[i] >= 0,
             )
@@ -303,6 +304,11 @@ class Plan:
     def _output(self, i: int) -> int:
         """Planned tokens of all that the call generates that `i` heads."""
         return sum(estimate.planned_output(self.primitives[m]) for m in self.members[i])
+
+    def _most(self, i: int) -> int:
+        """Tokens that the call may generate which `i` heads."""
+        params = self.primitives[self.members[i][0]].params if self.members[i] else None
+        return params.max_tokens if isinstance(params, DecodeParams) else 0
 
     def _expected(self, i: int, habit: Habit) -> int:
         """The same by its component's habit; 0 as long as that is not known."""

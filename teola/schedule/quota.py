@@ -2,7 +2,7 @@
 much in a minute. Sans I/O.
 
     open ──busy──▶ closed until its Retry-After, else 1 s doubled to 30 s ──▶ open, fewer at once
-         ──away──▶ closed for 1 s doubled to 30 s ──▶ one probe at a time, until one gives a token
+         ──away──▶ closed for 1/8 s doubled to 30 s ──▶ one probe at a time, until one gives a token
 
 How many at once is not known until the server first refuses: what it kept of those in flight then
 is what it takes. From there the number grows again as long as all of it is used, slowly, because
@@ -20,8 +20,13 @@ from zlib import crc32
 LONGEST_S: Final = 300.0
 """A server that says to wait for longer is asked again after this time."""
 FIRST_S: Final = 1.0
+AWAY_S: Final = 0.125
 MOST_S: Final = 30.0
-"""How long a server that does not say is left alone: at first, and at most."""
+"""How long a server that does not say is left alone: at first when it was busy or late, at first
+when it was away, and at most. One connection that broke says little of a server, and to ask one
+that is not there costs it nothing."""
+DOUBLINGS: Final = 8
+"""From the shortest of these to the longest."""
 RAISE_S: Final = 30.0
 """After so long without a refusal, one call more than it ever took is tried."""
 MINUTE_S: Final = 60.5
@@ -62,16 +67,16 @@ UNLIMITED: Final = MinuteLimits()
 
 class MinuteBudget:
     """What may be drawn in any minute. most: None until somebody says it; the server may say what
-    is left of it."""
+    is left of it, and how much that is when it is whole again."""
 
-    __slots__ = ("_drawn", "_recent", "_told", "_told_of", "_told_until", "_used", "most")
+    __slots__ = ("_drawn", "_limit", "_recent", "_told", "_told_of", "_told_until", "_used", "most")
 
     def __init__(self, most: int | None) -> None:
         self.most = most
         self._drawn: deque[list[float]] = deque()  # [from when, how much]
         self._recent: deque[list[float]] = deque(maxlen=RECENT)  # [when, how much]
         self._used = 0.0
-        self._told = inf
+        self._told = self._limit = inf
         self._told_of = -inf
         """When the call was sent whose answer told it."""
         self._told_until = 0.0
@@ -79,8 +84,13 @@ class MinuteBudget:
     def left(self, now: float) -> float:
         """How much may be drawn."""
         self._forget(now)
-        mine = inf if self.most is None else self.most - self._used
+        mine = self._all - self._used
         return min(mine, self._told) if now < self._told_until else mine
+
+    @property
+    def _all(self) -> float:
+        """What a minute has, as far as one knows."""
+        return self._limit if self.most is None else min(self.most, self._limit)
 
     def used(self, now: float) -> float:
         """How much was drawn in this minute, and surely not before."""
@@ -89,9 +99,8 @@ class MinuteBudget:
     @property
     def whole(self) -> bool:
         """Whether all of it is there, or nothing was drawn in this minute."""
-        if self.most is None:
-            return not self._drawn
-        return self.most - self._used >= self.most  # as `opens_at` reckons
+        most = self._all
+        return most - self._used >= most if most < inf else not self._drawn  # as `opens_at` reckons
 
     def draw(self, amount: float, now: float) -> None:
         """Take so much of it."""
@@ -110,11 +119,19 @@ class MinuteBudget:
         self._used -= _taken_back(self._drawn, amount, drawn)
         _taken_back(self._recent, amount, drawn)
 
-    def told(self, left: float, reset_s: float, now: float, sent: float | None = None) -> None:
+    def told(
+        self,
+        left: float,
+        reset_s: float,
+        now: float,
+        sent: float | None = None,
+        limit: float | None = None,
+    ) -> None:
         """The server says that so much is left, until that time; it is asked again before long.
         sent: when the call was sent whose answer says it (None: now). What was drawn since then,
-        the server may not have seen when it wrote this."""
+        the server may not have seen when it wrote this. limit: so much there is in a minute."""
         sent = now if sent is None else sent
+        self._limit = inf if limit is None else limit
         for at, amount in reversed(self._recent):
             if at <= sent:
                 break
@@ -127,12 +144,10 @@ class MinuteBudget:
     def opens_at(self, wanted: float, now: float) -> float:
         """When so much may be drawn, if nothing else is (all of it, where that is less)."""
         self._forget(now)
-        if self.most is not None:
-            wanted = min(wanted, self.most)
+        most = self._all
+        wanted = min(wanted, most)
         at = self._told_until if now < self._told_until and self._told < wanted else now
-        if self.most is None:
-            return at
-        missing = wanted - (self.most - self._used)
+        missing = wanted - (most - self._used)
         for begun, amount in self._drawn:
             if missing <= 0:
                 break
@@ -321,7 +336,7 @@ class Quota:
         elif self._account is not None:
             self._account.refused(now, learn=False)
         if not together or why.after_s is not None:
-            wait = self._back_off()
+            wait = self._back_off(AWAY_S if why.kind == "away" else FIRST_S)
             if why.after_s is not None and why.after_s > 0:
                 wait = max(min(why.after_s, LONGEST_S), wait / 4)
             self.closed_until = max(self.closed_until, now + wait)
@@ -337,12 +352,12 @@ class Quota:
         self.probing = 1 if others else calls + 1
         if others:
             self._streak += 1
-            self.closed_until = max(self.closed_until, now + self._back_off())
+            self.closed_until = max(self.closed_until, now + self._back_off(FIRST_S))
 
-    def _back_off(self) -> float:
-        """Seconds to leave it alone that does not say for how long."""
-        doubled = min(max(0, self._streak - 1), 6)  # 0 if one came back since it was first refused
-        delay = min(MOST_S, FIRST_S * 2.0**doubled)
+    def _back_off(self, first_s: float) -> float:
+        """Seconds to leave it alone that does not say for how long. first_s: the first time."""
+        doubled = max(0, self._streak - 1)  # 0 if one came back since it was first refused
+        delay = min(MOST_S, first_s * 2.0 ** min(doubled, DOUBLINGS))
         spread = crc32(f"{self._seed}/{self.refusals}/{self._streak}".encode()) / 2**32
         return delay * (0.5 + spread / 2)
 

@@ -91,6 +91,7 @@ class RowSpecs(Sequence[WorkSpec]):
             estimate=Estimate(total_s=total_s),
             planned_tokens=row_tokens,
             planned_output=self._output,
+            most_output=self._output,
             rows=True,
             yields=not self._interactive,
         )

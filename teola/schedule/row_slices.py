@@ -165,7 +165,7 @@ class RowSlices:
             self._queue.instances[i].rows += hi - lo
         if self.overdue is not None:
             own_tokens, pending = (hi - lo) * work.missing, self._queue.instances[i].weight
-            answer = work.spec.expected_output or work.spec.planned_output
+            answer = work.spec.answer_tokens
             expected = self._queue.expected_s(i, own_tokens, work.row_tokens, 1, answer, now)
             self.overdue.sent(number, i, batch, expected, now, pending + own_tokens)
 
@@ -307,8 +307,8 @@ class RowSlices:
             for _ in range(rows):
                 queue.instances.came_back(i, row_slice.batch, now)
             if event.generated is not None:
-                expected = rows * (work.spec.expected_output or work.spec.planned_output)
-                target.quota.settled(event.generated - expected, work.sent, now)
+                reserved = rows * work.spec.reserved_tokens
+                target.quota.settled(event.generated - reserved, work.sent, now)
         if target.health is not None:
             ramp = target.health.succeeded(now)
             out += [Recovered(queue.engine, i)] if ramp else []

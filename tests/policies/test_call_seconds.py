@@ -8,7 +8,6 @@ import pytest
 
 from teola.policies.routing.call_seconds import (
     InstanceKinds,
-    answer_tokens,
     call_s,
     prompt_alone_s,
     step_s,
@@ -36,10 +35,9 @@ def test_a_prompt_takes_a_step_for_each_budget_and_one_for_the_rest() -> None:
 
 
 def test_an_answer_is_as_long_as_is_known_and_else_as_planned() -> None:
-    one = call("a", 100, 30)
-    planned = replace(one.spec, planned_output=16)
-    assert answer_tokens(replace(one, spec=planned)) == 30
-    assert answer_tokens(replace(one, spec=replace(planned, expected_output=0))) == 16
+    planned = replace(call("a", 100, 30).spec, planned_output=16)
+    assert planned.answer_tokens == 30
+    assert replace(planned, expected_output=0).answer_tokens == 16
 
 
 @catches(

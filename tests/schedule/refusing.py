@@ -22,6 +22,7 @@ from teola.schedule.events import (
     Failed,
     FirstToken,
     FirstTokenLate,
+    LimitsTold,
     SetTimer,
     Tell,
     Timer,
@@ -32,10 +33,14 @@ from teola.schedule.overdue import Overdue
 from teola.schedule.quota import Refusal
 from tests.recording import work
 
+ANSWER = 9
+"""Tokens of each."""
+
 
 class Server:
-    """Takes `at_once` calls of `call_s` seconds, and `per_minute` in any minute. after_s: what its
-    refusals say. away, hangs: from when to when it is not there, and gives no token."""
+    """Takes `at_once` calls of `call_s` seconds, and `per_minute` in any minute. tokens: in any
+    minute; an answer takes all that it may have until it has ended. after_s: what its refusals say.
+    away, hangs: from when to when it is not there, and gives no token."""
 
     def __init__(
         self,
@@ -45,13 +50,25 @@ class Server:
         after_s: float | None = None,
         away: tuple[float, float] = (0.0, 0.0),
         hangs: tuple[float, float] = (0.0, 0.0),
+        tokens: int | None = None,
     ) -> None:
         self.at_once, self.call_s, self.per_minute = at_once, call_s, per_minute
         self.after_s, self.away, self.hangs = after_s, away, hangs
         self.running = self.calls = 0
         self.begun: deque[float] = deque()
+        self.tokens, self.drawn = tokens, deque[list[float]]()  # [when, how many]
 
-    def refuses(self, now: float) -> Cause | None:
+    def left(self, now: float) -> float:
+        """Tokens of this minute."""
+        while self.drawn and self.drawn[0][0] <= now - 60:
+            self.drawn.popleft()
+        return (self.tokens or 0) - sum(tokens for _, tokens in self.drawn)
+
+    def reset_s(self, now: float) -> float:
+        """In how many seconds all of it is there again."""
+        return self.drawn[-1][0] + 60 - now if self.drawn else 0.0
+
+    def refuses(self, now: float, tokens: int = 0) -> Cause | None:
         self.calls += 1
         while self.begun and self.begun[0] <= now - 60:
             self.begun.popleft()
@@ -64,6 +81,11 @@ class Server:
                 after_s = self.begun[0] + 60 - now
             error = EngineBusy("full", after_s=after_s)
             return Cause(error, True, refused=Refusal("busy", after_s))
+        if self.tokens is not None and self.left(now) < tokens:
+            after_s = self.drawn[0][0] + 60 - now
+            return Cause(
+                EngineBusy("full", after_s=after_s), True, refused=Refusal("busy", after_s)
+            )
         return None
 
 
@@ -80,12 +102,13 @@ class Refusing:
         learner: Learner | None = None,
         batching: str = "fifo",
         independent: bool = False,
+        answer: int = 0,
     ) -> None:
         limit = Limits(100_000, most, 1, continuous=True, independent=independent)
         limits = [limit] * len(servers)
         self.queue = queue_of("e", limits, None, batching, routing=router, learner=learner)
         self.queue.overdue = Overdue()
-        self.learner, self.tokens = learner, tokens
+        self.learner, self.tokens, self.answer = learner, tokens, answer
         self.begun: list[tuple[float, int]] = []
         """When calls were sent, and where to."""
         self.took: list[float] = []
@@ -122,6 +145,8 @@ class Refusing:
                 retries=2,
                 members=members,
                 total=self.tokens,
+                expected_output=ANSWER if self.answer else 0,
+                most_output=self.answer,
                 finish_by=self.now + self.objective_s,
                 same=self.same,
                 estimate=self.estimate,
@@ -162,8 +187,8 @@ class Refusing:
     def _take(self, sent: Dispatch, taken: Any) -> None:
         server, i = self.servers[sent.instance], taken.primitive
         self.begun.append((self.now, sent.instance))
-        cause = server.refuses(self.now)
-        event = CallEnded("e", sent.batch, taken.run, i, cause or {"text": 1}, None, 9)
+        cause = server.refuses(self.now, self.tokens + self.answer)
+        event = CallEnded("e", sent.batch, taken.run, i, cause or {"text": 1}, None, ANSWER)
         if cause is not None:
             self.at(self.now + 0.01, lambda: self.queue.call_ended(event, self.now))
             return
@@ -172,11 +197,19 @@ class Refusing:
         if server.hangs[0] <= self.now < server.hangs[1]:
             server.running -= 1
             return
+        drawn = [self.now, float(self.tokens + self.answer)]
+        if server.tokens is not None:
+            server.drawn.append(drawn)
+            left, ago_s = round(server.left(self.now)), server.call_s / 2
+            of = {"ago_s": ago_s, "tokens_limit": server.tokens}
+            told = LimitsTold("e", sent.instance, None, left, 0.0, server.reset_s(self.now), **of)
+            self.at(self.now + server.call_s / 2, lambda: self.queue.limits_told(told, self.now))
         first = FirstToken("e", sent.instance, taken.run, i)
         self.at(self.now + server.call_s / 2, lambda: self.queue.first_token(first, self.now))
 
         def ends() -> Any:
             server.running -= 1
+            drawn[1] = self.tokens + ANSWER
             self.ok.append((self.now, sent.instance))
             self.took.append(self.now - taken.arrival)
             found = self.queue.call_ended(event, self.now)

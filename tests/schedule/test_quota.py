@@ -23,6 +23,7 @@ from teola.schedule.quota import (
     LONGEST_S,
     MINUTE_S,
     MOST_S,
+    UNLIMITED,
     ApiAccount,
     MinuteBudget,
     MinuteLimits,
@@ -30,7 +31,7 @@ from teola.schedule.quota import (
     Refusal,
 )
 from tests.planted import catches, edited
-from tests.schedule.refusing import Refusing, Server
+from tests.schedule.refusing import ANSWER, Refusing, Server
 
 BUSY, AWAY = Refusal("busy"), Refusal("away")
 
@@ -112,17 +113,22 @@ def test_it_grows_to_what_it_took_and_by_one_in_half_a_minute_beyond() -> None:
     assert quota.window == 5
 
 
-def test_back_off_doubles_within_bounds_and_begins_anew_when_one_came_back() -> None:
+@pytest.mark.parametrize(("why", "first_s"), [(BUSY, 1.0), (AWAY, 0.125)])
+def test_back_off_doubles_within_bounds_and_begins_anew_when_one_came_back(
+    why: Refusal, first_s: float
+) -> None:
+    """One connection that broke says little, so a server that was away is asked again sooner."""
     quota, waits, now = Quota("e/0"), [], 0.0
-    for batch in range(8):
-        until = quota.refused(BUSY, batch=batch, after=batch + 1, calls=0, now=now)
+    for batch in range(11):
+        until = quota.refused(why, batch=batch, after=batch + 1, calls=0, now=now)
         waits.append(until - now)
         now = until
     for k, wait in enumerate(waits):
-        most = min(MOST_S, 2.0**k)
+        most = min(MOST_S, first_s * 2.0**k)
         assert most / 2 <= wait <= most
     quota.came_back(1, now)
-    assert quota.refused(BUSY, batch=9, after=10, calls=0, now=now) <= now + 1
+    until = quota.refused(why, batch=11, after=12, calls=0, now=now)
+    assert now + first_s / 2 <= until <= now + first_s
 
 
 def test_back_off_is_spread_by_the_seed_alone() -> None:
@@ -410,6 +416,22 @@ def test_a_budget_that_is_known_is_used_and_never_passed() -> None:
     world.run(until=180.0)
     assert server.calls == len(world.ok)  # none refused
     assert len(world.ok) >= 0.95 * 3 * 60
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_tokens_of_a_minute_are_used_and_never_passed(known: bool) -> None:
+    """A server takes all off that an answer may have, and gives back what it had not when it has
+    ended. Where nobody says how many there are, its headers do."""
+    server = Server(tokens=20_000, call_s=0.2)
+    world = Refusing(server, most=1000, tokens=350, answer=100)
+    limits = MinuteLimits(tokens=20_000) if known else UNLIMITED
+    world.queue.instances.limit(0, "e", ApiAccount(limits))
+    world.comes(1)
+    world.comes(200, 1.0)
+    for minute in (1, 2, 3):
+        world.run(until=60.4 * minute)
+        assert len(world.ok) >= 0.95 * minute * (20_000 // (350 + ANSWER))
+        assert server.calls - len(world.ok) <= 0.05 * len(world.ok)
 
 
 def test_servers_of_one_key_share_its_budget() -> None:

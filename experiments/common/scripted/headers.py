@@ -9,7 +9,7 @@ from typing import Any
 
 
 def budget_headers(style: str, left: Mapping[str, int]) -> dict[str, str]:
-    """What is left of a minute, as a kind writes it."""
+    """What is left of a minute, and of how much, as a kind writes it."""
     headers = {}
     for name in ("requests", "tokens"):
         if name not in left:
@@ -18,12 +18,16 @@ def budget_headers(style: str, left: Mapping[str, int]) -> dict[str, str]:
         if style == "openai":
             headers[f"x-ratelimit-remaining-{name}"] = count
             headers[f"x-ratelimit-reset-{name}"] = f"{reset // 60}m{reset % 60}s"
+            if "limit" in left:
+                headers[f"x-ratelimit-limit-{name}"] = str(left["limit"])
         elif style == "azure":  # without telling when
             headers[f"x-ratelimit-remaining-{name}"] = count
         elif style == "anthropic":
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + reset))
             headers[f"anthropic-ratelimit-{name}-remaining"] = count
             headers[f"anthropic-ratelimit-{name}-reset"] = at
+            if "limit" in left:
+                headers[f"anthropic-ratelimit-{name}-limit"] = str(left["limit"])
         elif style == "mistral":
             short = "req" if name == "requests" else name
             headers[f"x-ratelimit-remaining-{short}-minute"] = count

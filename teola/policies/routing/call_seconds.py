@@ -36,11 +36,6 @@ class MeanAnswer:
         self.tokens += (tokens - self.tokens) / min(self.count, LAST)
 
 
-def answer_tokens(work: Work) -> int:
-    """Tokens that an LLM call is expected to generate."""
-    return work.spec.expected_output or work.spec.planned_output
-
-
 def prompt_alone_s(profile: EngineProfile, tokens: float) -> float:
     """Seconds of the steps that compute a prompt alone."""
     step = profile.step
@@ -74,7 +69,7 @@ class InstanceKinds:
 
     def __init__(self, view: EngineView) -> None:
         self._view = view
-        self.answer: Callable[[Work], float] = answer_tokens
+        self.answer: Callable[[Work], float] = lambda work: work.spec.answer_tokens
         self._seen: tuple[EngineProfile, ...] = ()
         self._version: int | None = None
         self.profiles: list[EngineProfile] = []

@@ -40,7 +40,7 @@ from teola.policies.routing.base import (
     Loads,
     RoutingPolicy,
 )
-from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens, prompt_alone_s, step_s
+from teola.policies.routing.call_seconds import InstanceKinds, prompt_alone_s, step_s
 from teola.policies.work import Slice, Slots, Taker, Work
 from teola.profile import EngineProfile
 
@@ -108,7 +108,7 @@ class Paced(Ordered, RoutingPolicy):
             self._came += 1
             self._prompt += (work.tokens - self._prompt) / min(self._came, LAST)
             if not self._ended:
-                self._answer += (answer_tokens(work) - self._answer) / min(self._came, LAST)
+                self._answer += (work.spec.answer_tokens - self._answer) / min(self._came, LAST)
             if self._came >= self._due:
                 self._bound()
 

@@ -127,6 +127,22 @@ def test_what_servers_say_is_left(name, dialect, left, reset, found):
 
 
 @pytest.mark.parametrize(
+    ("limit", "known"), [("60", 60), ("0", None), ("-1", None), ("many", None), (None, None)]
+)
+@pytest.mark.parametrize("dialect", ["x-ratelimit-{}-{}", "anthropic-ratelimit-{1}-{0}"])
+@pytest.mark.parametrize("name", ["requests", "tokens"])
+def test_of_how_much_it_is_left_is_said_beside_it(name, dialect, limit, known):
+    said = {"remaining": "7", "reset": "1s", "limit": limit}
+    told = budget_headers.left_of_minute(
+        {dialect.format(what, name): text for what, text in said.items() if text is not None}
+    )
+    other = "tokens" if name == "requests" else "requests"
+    assert getattr(told, name) == 7
+    assert getattr(told, f"{name}_limit") == known
+    assert getattr(told, f"{other}_limit") is None
+
+
+@pytest.mark.parametrize(
     ("headers", "seconds"),
     [
         ({}, None),
