@@ -3,11 +3,12 @@
     seconds of an instance = those of its engine x slowness
 
 A slowness is the median of its last calls: how long each took from being sent to its end, to what
-the engine's times say of such a call. A call that was ended because its second try elsewhere was
-sooner counts with the time that it had, to its first token. So a slowness is known after three
-calls; one that slows down shows after three more, and one that recovers with its first call after a
-pause. It is one figure, and no least squares of its own: those would tell two machines of one kind
-apart by terms that calls cannot tell apart, and policies compare instances.
+the engine's times say of such a call. A call whose first token is late counts at once, with the
+time that it had until then, and once more when it ends: an instance that takes minutes is to be
+known before they are over. So a slowness is known after three calls; one that slows down shows
+after three more, and one that recovers with its first call after a pause. It is one figure, and no
+least squares of its own: those would tell two machines of one kind apart by terms that calls cannot
+tell apart, and policies compare instances.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Pace:
         """Calls that ended well there."""
 
     def ended(self, whole: WholeCall) -> None:
-        """A call has ended well, or was outrun."""
+        """A call has ended well, or is late."""
         last = self._last
         if last and whole.at > last[-1].at + LAST_S:
             last.clear()

@@ -270,16 +270,19 @@ class CallTimes(Observer):
         self._whole(call, decoding, now)
         self._add(decoding, others, passed)
 
-    def outrun(self, work: Work, now: float) -> None:
-        """Its first token would have taken longer than this, so the instance is as slow at least.
-        Else one that is would not be found out before it has ended calls by itself."""
+    def late(self, work: Work, now: float) -> None:
+        """Its first token takes longer than this, so the instance is as slow at least. Else one
+        that is would not be found out before it has ended calls by itself."""
         call = self._calls.get((work.run, work.primitive))
         if call is not None and call.first < 0:
             self._whole(call, _NONE, now)
+
+    def outrun(self, work: Work, now: float) -> None:
+        self.late(work, now)
         self.ended(work, True, None, None, now)
 
     def _whole(self, call: _Call, decoding: Sequence[float], now: float) -> None:
-        """A call has ended well, or has been outrun. decoding: the quantities of its decoding."""
+        """A call has ended well, or is late. decoding: the quantities of its decoding."""
         if not self._own:
             return
         tokens, pairs = call.before

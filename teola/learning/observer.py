@@ -28,6 +28,9 @@ class Observer:
         """A call is over. cached: tokens of its prompt that the instance had kept. generated:
         tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
 
+    def late(self, work: Work, now: float) -> None:
+        """A call has given no token for twice the time in which nearly all others did."""
+
     def outrun(self, work: Work, now: float) -> None:
         """A call is ended that has given no token, for another try of it has given one."""
         self.ended(work, True, None, None, now)

@@ -775,6 +775,8 @@ class EngineQueue:
         """One scheduling round: fill every instance that has room."""
         out = [] if out is None else out
         if not self._one:
+            for key in self.overdue.slow(now) if self.overdue is not None else ():
+                self.observer.late(self.works[key], now)
             self.placing.weigh()
         self.placing.reconsider(now)
         if self.instances.leaves_room:
@@ -918,7 +920,7 @@ class EngineQueue:
                 own, pending = items - hit_tokens, self.instances[i].weight
                 expected = self.expected_s(i, own, items, entries, work.spec.answer_tokens, now)
                 key, tokens = (work.run, work.primitive), pending + own
-                self.overdue.sent(key, i, batch, expected, now, tokens)
+                self.overdue.sent(key, i, batch, expected, now, tokens, compared=not self._one)
                 if self.hedging is not None:
                     self.hedging.sent(work, batch, expected, self.overdue, now)
         self.instances.send(i, batch, items, entries, hit_tokens)

@@ -14,6 +14,9 @@ tokens and answers the instance is not hung, so the time counts from the last su
 was sent later proves nothing: a call that was overtaken may be lost. An instance that hangs gives
 nothing, so its calls are due as soon as if they had been sent when it gave its last sign.
 
+Long before that, a call in a pool is late: when it has given no token for twice the time (as often
+that what was expected) in which 95 of 100 did. From that one learns which instance is slow.
+
 Where no time is known, a call is due after `UNKNOWN_S`, until `FEW` first tokens have come of calls
 that were sent equally blind, on whatever instance. Then the slowest of those stands in the place of
 what is expected, in proportion for a call that has more to be computed before it than any of those
@@ -43,6 +46,9 @@ KEPT: Final = 200
 """So many of the newest first tokens are remembered, each with how much longer it took than
 expected."""
 AT: Final = 0.99
+LATE_AT, LATE_ENOUGH, LATE_TIMES, LATE_S = 0.95, 20, 2.0, 0.05
+"""A call is late after so many times what this share of so many first tokens took at most, and so
+many seconds more."""
 SOON_S: Final = 1e-3
 """A timer may fire so much too early; another one is set then."""
 
@@ -139,6 +145,8 @@ class Overdue:
         """The longest time to a first token of such calls, and the most tokens that one had to wait
         for."""
         self._alarm: float | None = None
+        self._late: list[tuple[float, int, WorkKey]] = []
+        """When one looks whether a call is late."""
         self._newest: deque[float] = deque()
         self._ordered: list[float] = []
 
@@ -166,9 +174,11 @@ class Overdue:
         expected_s: float | None,
         now: float,
         tokens: int = 1,
+        *,
+        compared: bool = False,
     ) -> None:
         """A call goes to an instance. expected_s: until its first token (None: nobody knows).
-        tokens: that the instance computes until then."""
+        tokens: that the instance computes until then. compared: `slow` is asked about it."""
         tokens = max(1, tokens)
         if expected_s is None:
             wait_s = self._blind_s(tokens)
@@ -183,6 +193,8 @@ class Overdue:
         else:
             self._blind.pop(key, None)
         heappush(self._due, (sent.due, batch, key))
+        if compared and (after_s := self._late_s(sent)) is not None:
+            heappush(self._late, (now + after_s, batch, key))
 
     def came(self, key: WorkKey, now: float, *, here: bool = True) -> None:
         """A call has given its first token. here: on the instance that it was sent to."""
@@ -277,6 +289,29 @@ class Overdue:
             sent.late = True
             self._again(key, sent, now + sent.wait_s)
         return late
+
+    def _late_s(self, sent: _Sent) -> float | None:
+        """After how many seconds its first token is late (None: nobody knows)."""
+        longer = self.longer(LATE_AT, LATE_ENOUGH)
+        if sent.expected_s is None or longer is None:
+            return None
+        return LATE_TIMES * longer * sent.expected_s + LATE_S
+
+    def slow(self, now: float) -> list[WorkKey]:
+        """Calls that are late by now, each once. Nobody is woken for them: they matter when the
+        next call is sent."""
+        slow = []
+        while self._late and self._late[0][0] <= now:
+            _, batch, key = heappop(self._late)
+            sent = self._sent.get(key)
+            if sent is None or sent.batch != batch or (after_s := self._late_s(sent)) is None:
+                continue
+            at = max(sent.since, self.signs.before(sent.instance, sent.order)) + after_s
+            if at > now:
+                heappush(self._late, (at, batch, key))
+            else:
+                slow.append(key)
+        return slow
 
     def _has_more_time(self, sent: _Sent) -> bool:
         """Whether a call may be due later: its instance showed life, or it was sent blind and more

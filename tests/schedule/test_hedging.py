@@ -131,12 +131,16 @@ def test_a_call_that_others_wait_for_does_not_run_twice(followed: bool) -> None:
     assert world.queue.idle
 
 
-def straggling(share: float | None, seed: int, calls: int = 160, since: float = 8.0) -> Hedged:
+def straggling(
+    share: float | None, seed: int, calls: int = 160, since: float = 8.0, *, noticed: bool = True
+) -> Hedged:
     """Calls at random times, five a second, at four servers, whose times vary; the first one takes
-    20 times as long from then on."""
+    20 times as long from then on. noticed: calls that are late teach something before they end."""
     servers, chance, when = [Server(call_s=0.2) for _ in range(4)], Random(seed), 0.0
     world = Hedged(*servers, tokens=20, learner=Learner(), independent=True)
     world.queue.hedging = None if share is None else Hedging(share)
+    if not noticed:
+        world.queue.overdue.slow = lambda now: []  # type: ignore[union-attr,method-assign]
     take = world._take
 
     def varied(sent: Dispatch, taken: Work) -> None:
@@ -165,16 +169,28 @@ def straggling(share: float | None, seed: int, calls: int = 160, since: float = 
 @catches(
     "outrun-teaches-nothing",
     "an instance whose calls are outrun is not found to be slow by that",
-    edited(CallTimes.outrun, "call.first < 0", "False"),
+    edited(CallTimes.late, "call.first < 0", "False"),
 )
 def test_a_share_of_calls_covers_a_straggler_until_it_is_found_out() -> None:
     """Of 160 calls the second slowest is their 99th percentile."""
     for seed in (0, 4):
-        world = straggling(0.05, seed)
+        world = straggling(0.05, seed, noticed=False)
         assert sorted(world.answered_s)[-2] < 1.0
         assert world.queue.hedging.made <= 0.05 * 160  # type: ignore[union-attr]
-    without = straggling(None, 0)
+    without = straggling(None, 0, noticed=False)
     assert sorted(without.answered_s)[-2] > 3.0, "nearly the straggler's time"
+
+
+@catches(
+    "late-teaches-nothing",
+    "an instance whose calls are late is not found to be slow before they end",
+    edited(CallTimes.late, "call.first < 0", "False"),
+)
+def test_a_straggler_is_found_out_by_calls_that_have_not_ended() -> None:
+    """Its calls take four seconds. The first that is late is one observation of three or more."""
+    for seed in range(6):
+        world = straggling(None, seed)
+        assert len([at for at, i in world.begun if i == 0 and at >= 8.0]) == 2
 
 
 @catches(

@@ -15,7 +15,17 @@ from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import State
-from teola.schedule.overdue import FACTOR, LEAST_S, MOST_SIGNS, UNKNOWN_S, Overdue, SignsOfLife
+from teola.schedule.overdue import (
+    FACTOR,
+    LATE_ENOUGH,
+    LATE_S,
+    LATE_TIMES,
+    LEAST_S,
+    MOST_SIGNS,
+    UNKNOWN_S,
+    Overdue,
+    SignsOfLife,
+)
 from tests.planted import catches, edited
 from tests.schedule.plans import call, plan
 
@@ -30,6 +40,49 @@ def sent(overdue: Overdue, *names: str, at: float = 0.0, instance: int = 0) -> N
 
 def late(overdue: Overdue, now: float) -> list[str]:
     return [one.key[0] for one in overdue.late(now)]
+
+
+@catches(
+    "late-for-ever",
+    "a call that is late counts anew whenever one looks",
+    edited(
+        Overdue.slow,
+        "slow.append(key)",
+        "slow.append(key); return heappush(self._late, (at, batch, key)) or slow",
+    ),
+)
+@catches(
+    "late-in-line",
+    "who stands in line at an instance that works is late there",
+    edited(
+        Overdue.slow, "max(sent.since, self.signs.before(sent.instance, sent.order))", "sent.since"
+    ),
+)
+def test_late_is_who_has_no_token_after_twice_the_time_of_nearly_all_others() -> None:
+    overdue, usual_s = Overdue(), 1.0
+    for k in range(LATE_ENOUGH):
+        overdue.sent((f"{k}", 0), 0, k, usual_s, 0.0, compared=True)
+        overdue.came((f"{k}", 0), usual_s)
+    after_s = LATE_TIMES * usual_s + LATE_S
+    for k, name in enumerate(("first", "second"), 100):
+        overdue.sent((name, 0), 0, k, usual_s, 10.0, compared=True)
+    overdue.sent(("alone", 0), 0, 102, usual_s, 10.0)
+    overdue.sent(("there", 0), 1, 103, usual_s, 10.0, compared=True)
+    overdue.came(("first", 0), 11.5)
+    assert overdue.slow(10.0 + after_s - 0.01) == []
+    assert overdue.slow(10.0 + after_s) == [("there", 0)]
+    assert overdue.slow(11.5 + after_s - 0.01) == [], "its instance gave another one a token"
+    assert overdue.slow(11.5 + after_s) == [("second", 0)]
+    assert overdue.slow(100.0) == [], "once each"
+
+
+def test_nobody_is_late_as_long_as_few_have_come() -> None:
+    overdue = Overdue()
+    for k in range(LATE_ENOUGH - 1):
+        overdue.sent((f"{k}", 0), 0, k, 1.0, 0.0, compared=True)
+        overdue.came((f"{k}", 0), 1.0)
+    overdue.sent(("q", 0), 0, 99, 1.0, 1.0, compared=True)
+    assert overdue.slow(100.0) == []
 
 
 @catches(
