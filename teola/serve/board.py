@@ -54,7 +54,7 @@ class Entry(Underway):
     first_token_s: seconds from its request to the first token of its answer.
     bytes: size of its answer and of what is kept of its inputs, of what clients were told and of
         what its primitives read and gave, about, once it has ended.
-    ticket: its place in admission.
+    ticket: its place in admission. paused: which it does not take, for it waits for people.
     question: what it asked, as far as that is kept.
     settle: what becomes of its result before anybody hears of it.
     """
@@ -76,6 +76,7 @@ class Entry(Underway):
         self.mode, self.question, self.ticket, self._settle = mode, question, ticket, settle
         self.first_token_s: float | None = None
         self.bytes = 0
+        self.paused = False
 
     @property
     def base(self) -> int:
@@ -187,6 +188,7 @@ class Board:
         self._check_inputs(app, ask)
         ticket = None
         if self.admission is not None:
+            self._pause()
             ticket = self.admission.admit(*self._load(app, ask), ask.deadline_s)
         more: dict[str, Any] = {"settle": settle, "cleanup": cleanup}
         keeping, question = self.desk.keeping(keeps), question_of(ask)
@@ -241,8 +243,20 @@ class Board:
         """Raise Draining or Overloaded if a query of about that size would be refused now."""
         self._check_room(tenant)
         if self.admission is not None:
+            self._pause()
             now = asyncio.get_running_loop().time()
             self.admission.check(app.name, characters, tenant, now)
+
+    def _pause(self) -> None:
+        """Queries that wait for people bring no work before they are answered."""
+        assert self.admission is not None
+        for entry in self.running.values():
+            if entry.ticket is not None and entry.paused is not entry.waiting:
+                entry.paused = not entry.paused
+                if entry.paused:
+                    self.admission.pauses(entry.ticket)
+                else:
+                    self.admission.goes_on(entry.ticket, asyncio.get_running_loop().time())
 
     @property
     def waiting(self) -> int:
@@ -270,6 +284,8 @@ class Board:
         entry.bytes += entry.question.bytes if entry.question else 0
         entry.bytes += result.trace.kept_bytes if result.trace else 0
         if self.admission is not None and entry.ticket is not None:
+            if entry.paused:
+                self.admission.goes_on(entry.ticket, asyncio.get_running_loop().time())
             whole = result.trace if result.state in ("ok", "partial") else None
             self.admission.ended(entry.ticket, demand(whole) if whole else None)
         if not entry.given_back:

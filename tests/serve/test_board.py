@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from teola.errors import Overloaded
+from teola.runtime.observe.demand import Demand
 from teola.serve import board as boards
+from teola.serve.admission.admission import Admission, Lanes
 from teola.serve.board import Board
 from teola.serve.problems import Draining
+from tests.planted import catches, edited
 
 
 def entry_of(n: int, tenant: str = "us", *, bytes: int = 0, waits: bool | None = None) -> Any:
@@ -19,7 +22,7 @@ def entry_of(n: int, tenant: str = "us", *, bytes: int = 0, waits: bool | None =
     job = SimpleNamespace(tenant=tenant, people=people)
     return SimpleNamespace(
         id=f"q{n}", job=job, bytes=bytes, waiting=bool(waits), created=n, given_back=False,
-        events=SimpleNamespace(nbytes=0), question=None, ticket=None,
+        events=SimpleNamespace(nbytes=0), question=None, ticket=None, paused=False,
     )  # fmt: skip
 
 
@@ -53,6 +56,43 @@ def test_the_last_queries_are_remembered_within_bounds(
             assert board.all(tenant) == mine
             for one in kept:
                 assert board.find(one.id, tenant) is (one if one in mine else None)
+
+
+@catches(
+    "paused-and-ended",
+    "a query that ends while it waits for people takes a place that it did not have",
+    edited(Board._ended, "if entry.paused:", "if False:"),
+)
+@catches(
+    "paused-for-ever",
+    "a query that was answered brings no work",
+    edited(Board._pause, "entry.paused is not entry.waiting", "not entry.paused and entry.waiting"),
+)
+async def test_who_waits_for_people_has_no_place_in_admission() -> None:
+    """Even if it ends while it waits, as one that is cancelled does."""
+    board = Board(100)
+    planned = Demand(1.0, {"llm": 1.0})
+    board.admission = door = Admission(lambda engine: Lanes(1.0), lambda kind: planned, 3.0)
+    app = SimpleNamespace(name="app")
+    for n in range(4):
+        board.check(app, 0, "us")  # type: ignore[arg-type]
+        entry = board.running[f"q{n}"] = entry_of(n, waits=True)
+        entry.ticket = door.take("app", 0, "us", 0.0)
+    board.check(app, 0, "us")  # type: ignore[arg-type]
+    assert door.running == 0
+    for entry in board.running.values():
+        entry.waiting = False
+    with pytest.raises(Overloaded):
+        board.check(app, 0, "us")  # type: ignore[arg-type]
+    assert door.running == 4
+    for n in range(4):
+        entry = board.running[f"q{n}"]
+        entry.waiting = n < 2
+        board._pause()
+        board.of_tenant["us"] += 1
+        del board.running[entry.id]
+        board._ended(entry, SimpleNamespace(trace=None, state="cancelled"))  # type: ignore[arg-type]
+        assert door.running == 3 - n
 
 
 def test_as_many_run_as_may_and_who_waits_for_people_takes_no_room() -> None:

@@ -154,21 +154,25 @@ class Admission:
         self, app: str, characters: int, tenant: str, now: float, *, at_ease: bool = False
     ) -> Ticket:
         """Count a query that is in already, such as one that was accepted before a restart."""
-        kind, mine = QueryClass(app, size_class(characters)), self._tenant(tenant)
-        learned = self._learned(mine, kind)
-        ticket = Ticket(kind, tenant, self.running, at_ease)
-        if not learned.running:
-            learned.since = now
-            mine.active[kind] = learned
-        learned.running += 1
-        self.running += 1
-        self._present[tenant] = mine
+        ticket = Ticket(QueryClass(app, size_class(characters)), tenant, self.running, at_ease)
+        self.goes_on(ticket, now)
         if self.shares.rate is not None:
-            self._bucket(mine, now).left -= 1
+            self._bucket(self._tenant(tenant), now).left -= 1
         return ticket
 
-    def ended(self, ticket: Ticket, demand: Demand | None) -> None:
-        """A query is over. demand: what it took, if it went all the way."""
+    def goes_on(self, ticket: Ticket, now: float) -> None:
+        """It brings work (again)."""
+        mine = self._tenant(ticket.tenant)
+        learned = self._learned(mine, ticket.kind)
+        if not learned.running:
+            learned.since = now
+            mine.active[ticket.kind] = learned
+        learned.running += 1
+        self.running += 1
+        self._present[ticket.tenant] = mine
+
+    def pauses(self, ticket: Ticket) -> None:
+        """It brings no work until it goes on: it waits for people."""
         mine = self._present[ticket.tenant]
         learned = mine.active[ticket.kind]
         learned.running -= 1
@@ -177,8 +181,13 @@ class Admission:
             del mine.active[ticket.kind]
         if not mine.active:
             del self._present[ticket.tenant]
+
+    def ended(self, ticket: Ticket, demand: Demand | None) -> None:
+        """A query that went on is over. demand: what it took, if it went all the way."""
+        self.pauses(ticket)
         if demand is not None:
-            self._learn(mine, learned, demand, ticket)
+            mine = self._tenant(ticket.tenant)
+            self._learn(mine, self._learned(mine, ticket.kind), demand, ticket)
 
     def check(
         self, app: str, characters: int, tenant: str, now: float, deadline_s: float = inf

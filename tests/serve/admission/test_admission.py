@@ -193,6 +193,20 @@ def test_who_was_let_in_before_a_restart_is_not_refused_but_counts() -> None:
     assert door.running == 0
 
 
+def test_who_waits_for_people_brings_no_work_until_it_is_answered() -> None:
+    """However many wait, and although none of them has ended."""
+    door, waiting = admission(own_s=1.0, lanes=1.0, max_wait_s=3.0), list[Ticket]()
+    for _ in range(10):
+        waiting += let_in(door)
+        for ticket in waiting[-4:]:
+            door.pauses(ticket)
+    assert len(waiting) == 40
+    assert door.running == 0
+    assert door.backlog(0.0) == {}
+    door.goes_on(waiting[0], 0.0)
+    assert len(let_in(door)) == 3
+
+
 def test_an_engine_that_was_not_seen_to_slow_down_may_take_more() -> None:
     crowd = Crowd()
     assert crowd.lanes(1) == 16
@@ -296,7 +310,7 @@ def test_how_an_engine_slows_down_is_told_by_ones_own_queries() -> None:
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["come", "end", "fail"]),
+        st.sampled_from(["come", "end", "fail", "wait", "answer"]),
         st.sampled_from(["rag", "chat"]),
         st.sampled_from([0, 5000, 10**6]),
         st.sampled_from(["a", "b", "c"]),
@@ -313,6 +327,7 @@ def test_nothing_is_left_and_who_comes_to_an_idle_engine_comes_in(
 ) -> None:
     planned = Demand(0.0, {"llm": 0.0, "embedding": 0.0})
     inside: list[Ticket] = []
+    waiting: list[Ticket] = []
     now = 0.0
 
     def found(engine: str) -> Lanes:
@@ -325,6 +340,14 @@ def test_nothing_is_left_and_who_comes_to_an_idle_engine_comes_in(
             with suppress(Overloaded):
                 inside.append(door.admit(app, size, tenant, now, deadline_s=30.0))
             assert inside, "with nothing running everybody is let in"
+        elif what == "answer":
+            if waiting:
+                inside.append(waiting.pop(0))
+                door.goes_on(inside[-1], now)
+        elif what == "wait":
+            if inside:
+                waiting.append(inside.pop())
+                door.pauses(waiting[-1])
         elif inside:
             demand = Demand(seconds, {"llm": seconds / 2, "embedding": seconds / 3})
             door.ended(inside.pop(), demand if what == "end" else None)
