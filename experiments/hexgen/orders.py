@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from teola.policies.batching.urgency import Urgency
 from teola.policies.ordered import Ordered, PolicyKey
 from teola.policies.routing.base import ANY, EngineView, RoutingPolicy
-from teola.policies.routing.call_seconds import InstanceKinds, answer_tokens
+from teola.policies.routing.call_seconds import InstanceKinds
 from teola.policies.routing.destinations import bound
 from teola.policies.routing.paced import Paced
 from teola.policies.routing.workload_balanced import WorkloadBalanced
@@ -93,7 +93,7 @@ class KnownLengths:
     """Tells policies each call's true answer, as a perfect prediction of lengths would."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[Work], float] = answer_tokens
+        self.answer: Callable[[Work], float] = lambda work: work.spec.answer_tokens
 
     def balanced(self, **options: Any) -> RoutingPolicy:
         return _told(WorkloadBalanced(**options), self)
