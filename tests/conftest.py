@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,19 @@ settings.load_profile("fixed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what is in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs under test inherit it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exempt what exists after collection from garbage collection. Ten thousand tests and their
+    imports are millions of objects, and each full collection would look through all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
 
 PAGES = {
     "lighthouse.md": "# The lighthouse\n\nThe lamp of the lighthouse is looked after by Mara "
