@@ -117,8 +117,8 @@ define run_beside_types
 	test $$tests -eq 0 -a $$types -eq 0
 endef
 
-check: style  ## for every save: lint, types, and the tests that need no server
-	$(call run_beside_types,-m "not server and not slow")
+check: style  ## for every save: lint, types, and the quick tests that need no server
+	$(call run_beside_types,-m "not server and not slow and not bug")
 	$(TOLD)
 
 test: style vllm  ## everything that must pass: lint, types, and the tests
