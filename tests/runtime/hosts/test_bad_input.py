@@ -148,8 +148,17 @@ if end == "killed":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", ["exit", "error", "killed"])
-@pytest.mark.parametrize("host", ["process", "ray"])
+@pytest.mark.parametrize(
+    ("host", "end"),
+    [
+        ("process", "exit"),
+        ("process", "error"),
+        ("process", "killed"),
+        pytest.param("ray", "exit", marks=pytest.mark.nightly),  # each starts a Ray of its own
+        pytest.param("ray", "error", marks=pytest.mark.nightly),
+        ("ray", "killed"),
+    ],
+)
 def test_a_program_leaves_no_processes(host: str, end: str) -> None:
     """It forgets to close its runtime, and ends as it should, with an error, or killed. (Of a Ray
     whose program was killed only the engines end at once: its agents take a minute to notice.)"""
