@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from functools import cache
@@ -29,6 +30,9 @@ from tests.soak.forms import Figures
 # Certificates take tens of milliseconds to read, at each `httpx.get`: they are read once.
 _TRANSPORTS = vars(httpx_transports)
 _TRANSPORTS["create_ssl_context"] = cache(_TRANSPORTS["create_ssl_context"])
+# For a format that nothing here checks, jsonschema builds a parser of IRIs as it is imported, where
+# the development tools have brought the package along: 2 s.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before a test of the adapters imports it
 
 pytest_plugins = ("tests.planted", "tests.tiers")
