@@ -118,7 +118,7 @@ define run_beside_types
 endef
 
 check: style  ## for every save: lint, types, and the quick tests that need no server
-	$(call run_beside_types,-m "not server and not slow and not bug")
+	$(call run_beside_types,-m "not server and not slow and not property and not bug")
 	$(TOLD)
 
 test: style vllm  ## everything that must pass: lint, types, and the tests
