@@ -106,18 +106,23 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder --stuck 480 --minutes 65
 BEGAN := $(shell date +%s)
 TOLD = @s=$$(( $$(date +%s) - $(BEGAN) )); echo "make $@: $$(( s / 60 )) min $$(( s % 60 )) s"
 
-check: lint  ## for every save: lint, types, and the tests that need no server
-	$(RUN) $(TWO) -m "not server and not slow" $(ARGS)
-	$(TOLD)
-
-# Types take a minute of one core. They are checked beside the tests, in the time that these leave.
-test: style vllm  ## everything that must pass: lint, types, and the tests
+# Types take a minute of one core. They are checked beside the tests, in the time that these leave:
+# $(call run_beside_types,further arguments of pytest).
+define run_beside_types
 	@mkdir -p build
 	@nice -n 19 $(VENV)/bin/mypy > build/mypy.txt 2>&1 & types=$$!; \
 	trap "kill $$types 2> /dev/null" EXIT; \
-	$(RUN) $(TWO) $(ARGS); tests=$$?; \
+	$(RUN) $(TWO) $(1) $(ARGS); tests=$$?; \
 	wait $$types; types=$$?; cat build/mypy.txt; \
 	test $$tests -eq 0 -a $$types -eq 0
+endef
+
+check: style  ## for every save: lint, types, and the quick tests that need no server
+	$(call run_beside_types,-m "not server and not slow and not property and not bug")
+	$(TOLD)
+
+test: style vllm  ## everything that must pass: lint, types, and the tests
+	$(call run_beside_types)
 	$(TOLD)
 
 # What says little more than the tests that `make test` runs: whole experiments, the long forms of

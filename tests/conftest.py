@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from tests.soak.forms import Figures
 # Certificates take tens of milliseconds to read, at each `httpx.get`: they are read once.
 _TRANSPORTS = vars(httpx_transports)
 _TRANSPORTS["create_ssl_context"] = cache(_TRANSPORTS["create_ssl_context"])
+# For a format that nothing here checks, jsonschema builds a parser of IRIs as it is imported, where
+# the development tools have brought the package along: 2 s.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "false"  # before a test of the adapters imports it
 
 pytest_plugins = ("tests.planted", "tests.tiers")
@@ -44,6 +49,19 @@ settings.load_profile("fixed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as shells start what is in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs under test inherit it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Exempt what exists after collection from garbage collection. Ten thousand tests and their
+    imports are millions of objects, and each full collection would look through all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
 
 PAGES = {
     "lighthouse.md": "# The lighthouse\n\nThe lamp of the lighthouse is looked after by Mara "

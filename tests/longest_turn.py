@@ -45,11 +45,10 @@ def longest_turn(loop: asyncio.AbstractEventLoop | None = None) -> Iterator[Long
         count()
 
     timed._run_once = run_once
-    gc.freeze()  # what all tests have imported need not be looked through in this turn
+    gc.freeze()  # no full collection of what exists already counts as part of a turn
     try:
         yield longest
     finally:
-        gc.unfreeze()
         del timed._run_once
         if loop is None:
             count()

@@ -5,8 +5,9 @@ Most get the mark here, because a fixture of theirs asks for `servers`, as every
 starts one, or because they are marked `vllm`, `ray` or `browser`. Tests that start one themselves
 carry the mark. All that tests start is watched: a test without the mark that starts one fails.
 
-Where a test is slow, its runs with a planted bug (`tests/planted.py`) say little more than the test
-itself: they are marked `nightly`, and run with `make nightly` and `make bugs`.
+Runs with a planted bug (`tests/planted.py`) are marked `bug`. They test the tests, and not what
+these are about: `make check` leaves them out. Where a test is slow they say little more than the
+test itself: they are marked `nightly`, and run with `make nightly` and `make bugs`.
 
 Workers of pytest-xdist take whole files; files that share a vLLM, a Ray or a Chromium go together.
 What takes longest begins first, so that no worker is left alone with it at the end.
@@ -73,8 +74,10 @@ def _mark(item: pytest.Item) -> None:
     fixtures = getattr(item, "fixturenames", ())
     if SERVERS in fixtures or any(map(item.get_closest_marker, SHARED)):
         item.add_marker("server")
-    if _plants_a_bug(item) and item.get_closest_marker("slow"):
-        item.add_marker("nightly")
+    if _plants_a_bug(item):
+        item.add_marker("bug")
+        if item.get_closest_marker("slow"):
+            item.add_marker("nightly")
 
 
 def _plants_a_bug(item: pytest.Item) -> bool:

@@ -84,6 +84,7 @@ def test_bugs_are_planted_beside_slow_tests_only_where_they_are_asked_for(folder
     )
     planted = ("-p", "tests.planted")
     assert collected(folder, *planted) == ["test_quick", "test_quick", "test_slow"]
+    assert collected(folder, *planted, "-m", "not bug") == ["test_quick", "test_slow"]
     assert collected(folder, *planted, "-m", "nightly") == ["test_slow"]
     assert len(collected(folder, *planted, "-m", "planted")) == 4
 

@@ -41,7 +41,7 @@ def test_commands_print_what_the_page_shows(
 OWN = "number,note\n7,A gentle start.\n8,Loud.\n9,A gentle start.\n"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # six processes of `teola`; the test above runs the same commands in this one
 def test_a_stranger_gets_a_plan_with_its_price_and_a_result(tmp_path: Path) -> None:
     """In a folder and a home of his own, by the page's first sections: its commands as they stand,
     then the first two with a table of his own, as the page says. At most five minutes."""

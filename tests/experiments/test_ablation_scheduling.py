@@ -36,6 +36,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.nightly
 def test_every_policy_is_measured_at_every_load(report: dict[str, Any]) -> None:
     places = len(APPS) * len(INSTRUCTIONS) * (1 + len(LOADS))
     assert len(report["rows"]) == places * len(POLICIES)
@@ -43,6 +44,7 @@ def test_every_policy_is_measured_at_every_load(report: dict[str, Any]) -> None:
     assert all(0 < row["mean_s"] <= row["p99_s"] for row in report["rows"])
 
 
+@pytest.mark.nightly
 def test_a_gain_is_the_ratio_of_two_means(report: dict[str, Any]) -> None:
     means = {(r["app"], r["instructions"], r["load"], r["policy"]): r for r in report["rows"]}
     for gain in report["gains"]:
@@ -51,6 +53,7 @@ def test_a_gain_is_the_ratio_of_two_means(report: dict[str, Any]) -> None:
         assert gain["mean"] == pytest.approx(other["mean_s"] / mine["mean_s"], abs=1e-3)
 
 
+@pytest.mark.nightly
 def test_the_tree_gains_what_the_arithmetic_says(report: dict[str, Any]) -> None:
     """7.28 s and 5.11 s (tests/golden/test_batching_examples.py works them out). Two at a time:
     four rounds and the merge, in which the second prompt waits for the first."""
@@ -71,6 +74,7 @@ def test_calls_in_turn_wait_for_those_before(together: int, waiting: list[int]) 
     assert [len(head.after) for head in heads[:-1]] == waiting
 
 
+@pytest.mark.nightly
 def test_what_is_shown(report: dict[str, Any]) -> None:
     console = Console(width=120, file=StringIO())
     ablation.EXPERIMENT.table(report, console)

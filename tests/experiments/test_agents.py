@@ -116,11 +116,24 @@ def test_sums_are_sums_alone(text: str) -> None:
 # --- live, and simulated --------------------------------------------------------------------------
 
 
-@pytest.mark.server
+@pytest.fixture(scope="module")
+def url(servers: None) -> Iterator[str]:
+    """A server of two tasks, for all tests that ask one as vLLM."""
+    with running.server([task("11"), task("1")], FAST_MS) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def elsewhere(servers: None) -> Iterator[str]:
+    """A server of one task that is no vLLM."""
+    with running.server([task()], FAST_MS, "somebody") as url:
+        yield url
+
+
 @pytest.mark.slow
-def test_every_mode_answers_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_mode_answers_right(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     some = [task("11"), task("1")]
-    with quick(monkeypatch), running.server(some, FAST_MS) as url:
+    with quick(monkeypatch):
         for mode in running.MODES:
             rows = running.run(url, mode, some)
             assert [list(row) for row in rows] == [ROW, ROW]
@@ -128,34 +141,31 @@ def test_every_mode_answers_right(monkeypatch: pytest.MonkeyPatch) -> None:
             assert [row["calls"] for row in rows] == [5, 4]
 
 
-@pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.parametrize("style", ["react", "parallel", "plan"])
-def test_the_servers_own_tool_calls_do_as_well(style: str) -> None:
+def test_the_servers_own_tool_calls_do_as_well(elsewhere: str, style: str) -> None:
     """On a server that is no vLLM: its chat completions with tools."""
     one = task()
     mode = next(name for name, config in MODES.items() if config["mode"] == style)
     if style == "plan":
         mode = "teola_streamed"
-    with running.server([one], FAST_MS, "somebody") as url:
-        engine = EngineConfig("openai", {"url": url, "model": style, "api": "chat"})
-        with Runtime({"llm": engine}) as runtime:
-            tools = tools_of(one)
-            tools.does.seconds = lambda name: 0.01  # type: ignore[method-assign]
-            agent = TeolaAgent(runtime, mode, one, tools)
-            answers = runtime.start(agent.run()).result()
+    engine = EngineConfig("openai", {"url": elsewhere, "model": style, "api": "chat"})
+    with Runtime({"llm": engine}) as runtime:
+        tools = tools_of(one)
+        tools.does.seconds = lambda name: 0.01  # type: ignore[method-assign]
+        agent = TeolaAgent(runtime, mode, one, tools)
+        answers = runtime.start(agent.run()).result()
     assert sets.right(one, answers, tools)
     assert answers[0].endswith(writer.BECAUSE[-20:])
 
 
-@pytest.mark.server
 @pytest.mark.slow
-def test_an_answer_of_other_results_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_of_other_results_is_wrong(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(name: str) -> Any:
         return FACTS["Sunda Trench"]
 
     monkeypatch.setattr("experiments.agents.facts.found", wrong)
-    with quick(monkeypatch), running.server([task()], FAST_MS) as url:
+    with quick(monkeypatch):
         (row,) = running.run(url, "teola_streamed", [task()])
     assert not row["correct"]
 

@@ -116,6 +116,7 @@ def test_the_end_of_a_prompt_goes_before_its_beginning() -> None:
 # --- what it is worth ------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_gating_serves_more_where_sessions_do_not_fit() -> None:
     ours, stock, known = (

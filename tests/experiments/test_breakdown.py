@@ -80,6 +80,7 @@ def test_parts_of_a_simulated_query_are_its_latency(app: str) -> None:
     assert found[0].communication == pytest.approx(0.0)
 
 
+@pytest.mark.nightly
 def test_little_goes_into_optimisation_and_communication() -> None:
     """At most 1 % and 3 % of the latency in simulation; more load means more queueing."""
     options = Options(True, 40, 0, 1, 1, None, None)  # type: ignore[arg-type]

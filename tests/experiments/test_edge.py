@@ -138,7 +138,7 @@ def test_the_kept_report_is_whole() -> None:
             assert row["wrong"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_case_on_real_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--quick", "--cases", "one_refuses", "--systems", "teola,asyncio_openai"]

@@ -37,6 +37,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run(tmp_path_factory.mktemp("report"))
 
 
+@pytest.mark.nightly
 def test_json_has_the_keys_that_are_promised_and_no_others(
     report: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,6 +56,7 @@ def test_json_has_the_keys_that_are_promised_and_no_others(
     assert set(told["worst_ratio"]) <= NAMES
 
 
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_report(report: dict[str, Any], tmp_path: Path) -> None:
     two = run(tmp_path / "b", "--workers", "2")
     assert report == two
@@ -105,6 +107,7 @@ def test_a_saturated_baseline_counts_for_nothing_and_is_called_so() -> None:
     assert (cells["PO"], cells["TO"], cells["Teola, s"]) == ("saturated", "1.10", "1.00")
 
 
+@pytest.mark.nightly
 def test_the_section_shows_the_papers_figures_beside_ours(report: dict[str, Any]) -> None:
     section = EXPERIMENT.section(report, Path("images/end_to_end.svg"))
     assert "| up to 1.62 | up to 1.46 |" in section

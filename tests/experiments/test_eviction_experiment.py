@@ -165,15 +165,10 @@ def trace_a() -> Trace:
     return traces.load("synthetic_a", None, None, False, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("name", "ratio"),
-    [
-        pytest.param("fifo", 0.104, marks=pytest.mark.nightly),
-        ("lru", 0.1100),
-        pytest.param("gdfs", 0.1104, marks=pytest.mark.nightly),
-        pytest.param("workload_aware", 0.1287, marks=pytest.mark.nightly),
-    ],
+    [("fifo", 0.104), ("lru", 0.1100), ("gdfs", 0.1104), ("workload_aware", 0.1287)],
 )
 def test_trace_a_is_as_in_the_check_of_the_sheet(trace_a: Trace, name: str, ratio: float) -> None:
     """Within 4 % of the figures of the sheet, which are of one other seed."""

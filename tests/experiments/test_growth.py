@@ -16,6 +16,7 @@ FAR_TOO_SLOW_US = 1_000
 """Of a part, on however busy a machine."""
 
 
+@pytest.mark.nightly
 async def test_every_length_is_measured() -> None:
     report = await measure(2, (1, 30))
     rows = report["rows"]

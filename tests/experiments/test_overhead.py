@@ -27,6 +27,7 @@ from teola.runtime import machine
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.nightly
 def test_other_systems_are_measured_in_one_run() -> None:
     report = reported("langgraph,haystack")
     assert set(KEYS) <= set(report)

@@ -153,7 +153,7 @@ def test_the_kept_report_meets_the_goals_and_the_page_says_what_it_does() -> Non
 
 
 @pytest.mark.server
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_small_set_is_asked_of_all_systems(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_join_by_sentiment(asker: Asker) -> None:
     assert {(row["right"], row["of"]) for name, row in found.items() if name != EVERY} == {(16, 16)}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_question(asker: Asker) -> None:
     kept = {}

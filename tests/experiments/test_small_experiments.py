@@ -66,6 +66,7 @@ def test_bars_that_overlap_get_lanes_of_their_own() -> None:
 # --- ablation -------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_ablation_leaves_out_every_pass_at_every_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,6 +146,7 @@ def test_flows_are_tenants_applications_or_both(by: str, flows: set[str]) -> Non
     assert set(shared.policy._flows) == flows  # type: ignore[attr-defined]
 
 
+@pytest.mark.property
 @settings(max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
@@ -173,6 +174,7 @@ def test_of_flows_that_always_want_more_none_is_ahead_by_more_than_a_batch(
                 assert lead[ahead] - lead[behind] <= BATCH / by_name[ahead] + 1e-9
 
 
+@pytest.mark.property
 @settings(max_examples=100)
 @given(seed=st.integers(0, 10**6), inner=st.sampled_from(INNER), flows=st.integers(1, 4))
 def test_everything_is_served_exactly_once(seed: int, inner: str, flows: int) -> None:

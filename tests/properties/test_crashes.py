@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -91,6 +92,7 @@ async def once(
         return ending
 
 
+@pytest.mark.property
 @settings(max_examples=50)
 @given(
     made=grown(),

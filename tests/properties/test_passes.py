@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ async def answer(
         return ending, bench.core.log
 
 
+@pytest.mark.property
 @settings(max_examples=60)
 @given(
     made=grown(),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,6 +88,7 @@ def same_with_any_passes(
     return told, asked
 
 
+@pytest.mark.property
 @settings(max_examples=15)
 @given(question=st.text(min_size=1, max_size=40), orders=st.lists(passes, max_size=2))
 def test_the_search_agent(question: str, orders: list[list[str]]) -> None:
@@ -106,6 +108,7 @@ expanded = Builder(
 )
 
 
+@pytest.mark.property
 @settings(max_examples=15)
 @given(question=st.text(min_size=1, max_size=40), orders=st.lists(passes, max_size=2))
 def test_rewritings_are_searched_for_one_by_one(question: str, orders: list[list[str]]) -> None:
@@ -118,6 +121,7 @@ def test_rewritings_are_searched_for_one_by_one(question: str, orders: list[list
         assert scores == sorted(scores, reverse=True)
 
 
+@pytest.mark.property
 @settings(max_examples=15)
 @given(question=st.text(min_size=1, max_size=40), names=passes)
 def test_speculation_searches_too_much_and_answers_the_same(

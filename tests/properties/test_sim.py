@@ -66,6 +66,7 @@ def _outputs(plan: Plan) -> list[Any]:
     return list(plan.graph.outputs.values())
 
 
+@pytest.mark.property
 @settings(max_examples=30)
 @given(
     made=grown(),
@@ -120,6 +121,7 @@ ROUTINGS = {
 """With options by which they do in seconds what else takes minutes."""
 
 
+@pytest.mark.property
 @settings(max_examples=40)
 @given(
     made=grown(),

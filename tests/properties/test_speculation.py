@@ -31,6 +31,7 @@ def conditions(builder: Builder) -> list[str]:
     return [c.name for c in builder.template.components if isinstance(c, Condition)]
 
 
+@pytest.mark.property
 @settings(max_examples=30)
 @given(made=grown(), names=passes, models=st.integers(1, 2))
 def test_speculation_gives_the_same_answers(

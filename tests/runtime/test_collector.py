@@ -89,5 +89,4 @@ def test_what_a_query_was_made_of_goes_with_it() -> None:
         left = [one for one in gc.get_objects() if type(one) in (Query, GraphRun, Store)]
     finally:
         gc.enable()
-        gc.unfreeze()
     assert left == []

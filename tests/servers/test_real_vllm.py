@@ -1,6 +1,7 @@
 """The same behaviours on a real vLLM, whose model answers every prompt alike.
 
-What a scripted server is told to do at will, such as refusing, a real one is not asked for.
+What a scripted server is told to do at will, such as refusing, a real one is not asked for. It runs
+nightly, because a vLLM of its own is started for it, and vLLM's version is locked.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.servers.behaviours import BEHAVIOURS, PARTS, SCHEMA, Tried, a_call
 from tests.servers.page import read
 from tests.servers.test_servers import PAGE
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.timeout(420)]
 PIECES = ("<The>", "<answer>", "<is>", "<forty>", "<two>", "<.>")
 ANSWER = "".join(PIECES)
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.serve.killing import kill_during_ingestion
 from tests.soak import restarting
-from tests.soak.forms import SEED, Figures, short_and_long
+from tests.soak.forms import SEED, SHORT, Figures, short_and_long
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@short_and_long("restarts", 2, 10)
+@short_and_long("restarts", 2, 10, short_tier=SHORT)
 def test_restarts_in_turn_fail_no_background_query(figures: Figures, restarts: int) -> None:
     found = restarting.restarting(restarts, SEED)
     figures("restarting", found)

@@ -1,4 +1,4 @@
-"""The whole soak: most tests once with small numbers, and once with those that we answer for.
+"""The whole soak: most tests nightly with small numbers, and once with those that we answer for.
 
 One server for nearly all of them, which the last one stops. Only long forms assert how long
 something takes, and they need a machine that does nothing else.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.soak import cancelling, connecting, lasting, shooting, stopping
-from tests.soak.forms import SEED, Figures, short_and_long
+from tests.soak.forms import SEED, SHORT, Figures, short_and_long
 from tests.soak.server import SERVED, Server, serving
 
 pytestmark = [
@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 
-@short_and_long("count,limit_s", (10, 1e9), (500, 1.0))
+@short_and_long("count,limit_s", (10, 1e9), (500, 1.0), short_tier=SHORT)
 async def test_what_clients_leave_is_free_at_once(
     server: Server, figures: Figures, count: int, limit_s: float
 ) -> None:
@@ -50,7 +50,7 @@ async def test_nothing_grows(server: Server, figures: Figures) -> None:
     assert states == {"200", "left"}, found["queries"]
 
 
-@short_and_long("count,stay", (4, False), (40, True))
+@short_and_long("count,stay", (4, False), (40, True), short_tier=SHORT)
 async def test_who_never_reads_is_cut_off(
     server: Server, figures: Figures, count: int, stay: bool
 ) -> None:
@@ -59,7 +59,7 @@ async def test_who_never_reads_is_cut_off(
     assert found["let_in"] >= min(count, 20), "few of them were there at all"
 
 
-@short_and_long("count", 50, 500)
+@short_and_long("count", 50, 500, short_tier=SHORT)
 async def test_idle_connections_do_no_harm(server: Server, figures: Figures, count: int) -> None:
     figures("idle", await connecting.idle(server, count))
 
@@ -71,7 +71,7 @@ async def test_who_says_nothing_is_given_up(server: Server, figures: Figures) ->
     figures("half_open", await connecting.half_open(server, 500))
 
 
-@short_and_long("count", 300, 5000)
+@short_and_long("count", 300, 5000, short_tier=SHORT)
 async def test_more_clients_than_descriptors(figures: Figures, count: int) -> None:
     with serving(f"{SERVED}:null", descriptors=256) as server:
         found = await connecting.more_than_descriptors(server, count)
@@ -80,7 +80,7 @@ async def test_more_clients_than_descriptors(figures: Figures, count: int) -> No
         assert server.stop()[0] == 0
 
 
-@short_and_long("kills", 4, 100)
+@short_and_long("kills", 4, 100, short_tier=SHORT)
 async def test_killed_engines_lose_no_query(server: Server, figures: Figures, kills: int) -> None:
     found = await shooting.shooting(server, kills, SEED)
     figures("shooting", found)
@@ -89,7 +89,7 @@ async def test_killed_engines_lose_no_query(server: Server, figures: Figures, ki
     assert found["failed_tries"] > 0, "kills must meet work in flight"
 
 
-@short_and_long("count", 20, 200)
+@short_and_long("count", 20, 200, short_tier=SHORT)
 async def test_when_it_stops_every_client_is_told(
     server: Server, figures: Figures, count: int
 ) -> None:

@@ -50,6 +50,7 @@ def test_what_does_not_fit_is_refused():
         text_column(["half a pair: \ud83d"])
 
 
+@pytest.mark.slow
 def test_answers_are_written_without_pandas():
     found = subprocess.run(
         [sys.executable, "-c", ANSWERS], capture_output=True, text=True, check=True

@@ -50,6 +50,7 @@ def first_found(first: int) -> tuple[int, str] | None:
 
 
 @pytest.mark.planted
+@pytest.mark.bug
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_it_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     BUGS[name].plant(monkeypatch)

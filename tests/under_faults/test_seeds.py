@@ -19,7 +19,7 @@ from tests.under_faults.invariants import violations
 from tests.under_faults.world import World, scenario
 
 SEEDS, TOGETHER = 2000, 100
-AT_EVERY_SAVE, AT_EVERY_TEST = 100, 500
+AT_EVERY_SAVE, AT_EVERY_TEST = 100, 400
 """Of them in `make check` and in `make test`; the rest is for `make nightly`. Every planted bug is
 found within 400 (`test_planted_bugs.py`)."""
 

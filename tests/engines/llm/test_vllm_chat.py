@@ -1,6 +1,8 @@
 """Conversations on a real vLLM: just what is predicted of their prompts is found.
 
-Long because a vLLM is started for them.
+They run nightly, because a vLLM of their own is started for them. `make test` has the same of a
+model in this process (test_transformers_chat.py), and what a real vLLM tells of its blocks
+(test_vllm_server.py).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tests.engines.llm.chatting import (
     make_chat_model,
 )
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.timeout(420)]
 
 BLOCKS = 160
 """Room for four conversations."""
@@ -110,7 +112,6 @@ async def hearing(app: App, found: Sequence[Prediction]) -> Heard:
     return heard
 
 
-@pytest.mark.nightly  # takes minutes; of a model in this process: test_transformers_chat.py
 async def test_each_turn_finds_what_was_predicted_while_others_are_evicted(
     server: ModelServer,
 ) -> None:

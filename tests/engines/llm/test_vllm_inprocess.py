@@ -541,6 +541,7 @@ async def test_a_start_that_takes_too_long_is_given_up(model, python):
     assert "did not load its model within 1 s" in message
 
 
+@pytest.mark.nightly
 async def test_arguments_that_vllm_refuses_are_told(model, python):
     message = await refused(an_engine(model, python, max_model_len=10 * WINDOW))
     assert "max_model_len" in message

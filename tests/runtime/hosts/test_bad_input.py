@@ -91,6 +91,7 @@ def test_an_address_that_does_not_answer() -> None:
 # --- engines ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_engine_whose_process_dies_at_start() -> None:
     before, began = set(psutil.Process().children()), time.monotonic()
     config = EngineConfig(Stillborn, instances=2, host="process")
@@ -146,8 +147,18 @@ if end == "killed":
 """
 
 
-@pytest.mark.parametrize("end", ["exit", "error", "killed"])
-@pytest.mark.parametrize("host", ["process", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("host", "end"),
+    [
+        ("process", "exit"),
+        ("process", "error"),
+        ("process", "killed"),
+        pytest.param("ray", "exit", marks=pytest.mark.nightly),  # each starts a Ray of its own
+        pytest.param("ray", "error", marks=pytest.mark.nightly),
+        ("ray", "killed"),
+    ],
+)
 def test_a_program_leaves_no_processes(host: str, end: str) -> None:
     """It forgets to close its runtime, and ends as it should, with an error, or killed. (Of a Ray
     whose program was killed only the engines end at once: its agents take a minute to notice.)"""

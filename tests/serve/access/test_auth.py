@@ -89,6 +89,7 @@ def test_of_changes_at_the_same_time_none_is_lost(tmp_path: Path) -> None:
     assert [found.name for found in tmp_path.iterdir()] == ["keys.json"]
 
 
+@pytest.mark.slow
 def test_changes_of_several_processes(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     code = (

@@ -320,6 +320,7 @@ EVENTS = st.lists(
 )
 
 
+@pytest.mark.property
 @given(events=EVENTS, lanes=st.floats(0, 50), max_wait_s=st.sampled_from([None, 0.01, 3.0]))
 @settings(max_examples=100)
 def test_nothing_is_left_and_who_comes_to_an_idle_engine_comes_in(

@@ -57,6 +57,7 @@ def llama_talk() -> list[Any]:
     return [ChatMessage(role=message["role"], content=message["content"]) for message in kept]
 
 
+@pytest.mark.slow
 def test_llama_index_chats(served: Served, model: Model) -> None:
     with llama_index(served) as llm:
         assert llm.chat(llama_talk()).message.content == "Since 1987."
@@ -102,6 +103,7 @@ def langchain(served: Served, **more: Any) -> Iterator[Any]:
         )
 
 
+@pytest.mark.slow
 def test_langchain_invokes_streams_and_batches(served: Served, model: Model) -> None:
     with langchain(served) as llm:
         answer = llm.invoke(

@@ -24,7 +24,7 @@ def test_pdf_bombs(
     client: httpx.Client, hostile: Served, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loader = hostile.runtime.host("documents").engine
-    monkeypatch.setattr(loader, "_limits", ParsingLimits(cpu_s=5))  # 30 would be waited for
+    monkeypatch.setattr(loader, "_limits", ParsingLimits(cpu_s=2))  # 30 would be waited for
     files = {"documents": ("offer.pdf", PDFS[name](), "application/pdf")}
     response = client.post(RAG, data={"question": "What does it cost?"}, files=files, timeout=120)
     refused(response, 422, "cannot read 'offer.pdf'")

@@ -64,7 +64,13 @@ def canaries() -> dict[str, str]:
     return {kind: f"canary{kind}{secrets.token_hex(8)}" for kind in KINDS}
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["plain", "debug"])
+@pytest.fixture(
+    scope="module",  # with --debug it writes what it does without, and more
+    params=[
+        pytest.param(False, id="plain", marks=pytest.mark.nightly),
+        pytest.param(True, id="debug"),
+    ],
+)
 def process(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, data_dir: Path,
     admin: str,

@@ -95,6 +95,7 @@ def test_sigterm_gives_back_what_runs_and_the_next_server_ends_it(place: Place) 
     assert place.database.rows("SELECT max(deaths) FROM teola_journal.queries") == [(0,)]
 
 
+@pytest.mark.nightly
 def test_sigkill_loses_nothing_either(place: Place) -> None:
     """What it does to documents that are half stored, see the last test."""
     with mortal(place.folder, NO_ENGINES, effects=place.effects) as server:

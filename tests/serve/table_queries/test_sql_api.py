@@ -282,6 +282,7 @@ def test_in_the_background_it_is_followed_and_cancelled(
     assert events(red.get(f"{where}/events").text)[-1][0] == "error"
 
 
+@pytest.mark.slow
 def test_a_statement_of_duckdb_ends_with_its_deadline(red: httpx.Client) -> None:
     endless = "SELECT count(*) FROM r a, range(1000000) b, range(1000000) c"
     late = sql(red, endless, deadline_s=0.3)
