@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from teola.errors import ToolError
 from teola.extras import needs
-from teola.sql.dialects.dialect import SqlDialect
+from teola.sql.dialects.dialect import SqlDialect, names
 
 if TYPE_CHECKING:
     from sqlglot import Parser, exp
@@ -29,18 +29,16 @@ MOST_NODES: Final = 20_000
 _TOKEN: Final = re.compile(r"<Token token_type: [\w.]+, text: (.*?), line: [^>]*>")
 """A token as sqlglot's errors print it."""
 _ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-_QUOTED: Final = frozenset(("STRING", "IDENTIFIER"))
+_QUOTED: Final = names("STRING IDENTIFIER")
 """Kinds of tokens whose case counts."""
-_SPELLED: Final = frozenset(
+_SPELLED: Final = names(
     """
     BIT_STRING BYTE_STRING DOLLAR HEREDOC_STRING HEX_STRING HINT NATIONAL_RAW_STRING NATIONAL_STRING
     PARAMETER RAW_STRING UNICODE_STRING
-    """.split()
+    """
 )
 """Kinds of tokens at which the parser looks at the text, or whose quotes are no part of theirs."""
-_SPACED: Final = frozenset(
-    "COMMA DPIPE EQ GT GTE LT LTE L_PAREN NEQ PLUS R_PAREN SEMICOLON SLASH".split()
-)
+_SPACED: Final = names("COMMA DPIPE EQ GT GTE LT LTE L_PAREN NEQ PLUS R_PAREN SEMICOLON SLASH")
 """Kinds of tokens that mean the same with blanks around them and without."""
 
 
@@ -117,9 +115,7 @@ def _tokens(sql: str, dialect: SqlDialect) -> list[Token]:
     return Dialect.get_or_raise(dialect.name).tokenize(sql)
 
 
-def _statements(
-    sql: str, tokens: list[Token], dialect: SqlDialect
-) -> tuple[list[exp.Expr], bool]:
+def _statements(sql: str, tokens: list[Token], dialect: SqlDialect) -> tuple[list[exp.Expr], bool]:
     """The statements of a text, and whether they came from these tokens and nothing else."""
     from sqlglot.errors import ParseError
 

@@ -214,7 +214,9 @@ ROWS = {"rows": 3}
 def _learning(profile: Any) -> tuple[Optimiser, Learner, list[Any]]:
     """An optimiser of an application that grows parts, and what it puts off."""
     learner, coming = Learner(), list[Any]()
-    rows = Each(Generate(inputs={"question": "row"}), over="rows", item="row", gives={"all": "answer"})
+    rows = Each(
+        Generate(inputs={"question": "row"}), over="rows", item="row", gives={"all": "answer"}
+    )
     app = App("grows", rows, inputs={"rows": "texts"}, outputs={"all": "all"})
     return Optimiser(app.builder, profile, learner, later=coming.append), learner, coming
 

@@ -65,7 +65,9 @@ def test_what_is_not_read_again_would_be_read_the_same(dialect: str) -> None:
     edited(sql_parsing._statements, "not any(token.comments for token in tokens)", "True"),
 )
 def test_other_tokens_are_read_again() -> None:
-    assert not _again("select boat ,depth from berths ;", "SELECT boat, depth FROM berths", "sqlite")
+    assert not _again(
+        "select boat ,depth from berths ;", "SELECT boat, depth FROM berths", "sqlite"
+    )
     assert not _again("SELECT Boat FROM berths", "SELECT boat FROM berths", "sqlite")
     for sql, written in (
         ('SELECT "Boat" FROM berths', 'SELECT "boat" FROM berths'),
