@@ -12,12 +12,13 @@ import os
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
+from math import log
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
 
-CANDIDATES: Final = 200
+CANDIDATES: Final = 400
 """Texts that are ranked anew."""
 ASKED: Final = 5
 """Trigrams that candidates are looked for by."""
@@ -123,9 +124,27 @@ def _candidates(
         sql = f"SELECT value, t, c {places} value LIKE ? ESCAPE '\\' LIMIT ?"
         return connection.execute(sql, (f"{escaped}%", CANDIDATES)).fetchall()
     chosen = sorted({asked[at : at + GRAM] for at in _spread(len(asked) - GRAM + 1)})
-    words = " OR ".join('"' + gram.replace('"', '""') + '"' for gram in chosen)
-    sql = f"SELECT value, t, c {places} texts MATCH ? ORDER BY rank LIMIT ?"
-    return connection.execute(sql, (words, CANDIDATES)).fetchall()
+    words = ['"' + gram.replace('"', '""') + '"' for gram in chosen]
+    counted = "SELECT count(*) FROM texts WHERE texts MATCH ?"
+    counts = [connection.execute(counted, (word,)).fetchone()[0] for word in words]
+    (last,) = connection.execute("SELECT max(id) FROM texts_content").fetchone()
+    # Not by FTS5's own rank: without sizes of columns it reads and cuts every text that matches.
+    hits = " UNION ALL ".join(
+        ["SELECT rowid AS id, ? AS weight FROM texts WHERE texts MATCH ?"] * len(words)
+    )
+    sql = (
+        f"SELECT value, t, c FROM (SELECT id AS hit FROM ({hits}) GROUP BY id "
+        "ORDER BY sum(weight) DESC, id LIMIT ?) CROSS JOIN texts ON texts.rowid = hit "
+        "JOIN places ON places.id = texts.place"
+    )
+    weights = [_weight(count, last or 0) for count in counts]
+    told = [value for pair in zip(weights, words, strict=True) for value in pair]
+    return connection.execute(sql, (*told, CANDIDATES)).fetchall()
+
+
+def _weight(count: int, of: int) -> float:
+    """What a trigram tells that so many of the texts have: the less, the more have it."""
+    return max(1e-6, log((of - count + 0.5) / (count + 0.5)))
 
 
 def _spread(count: int) -> list[int]:
@@ -135,7 +154,7 @@ def _spread(count: int) -> list[int]:
 
 def grams(text: str) -> frozenset[str]:
     """The trigrams of a text."""
-    return frozenset(text[at : at + GRAM] for at in range(len(text) - GRAM + 1))
+    return frozenset([text[at : at + GRAM] for at in range(len(text) - GRAM + 1)])
 
 
 def _likeness(asked: str, wanted: frozenset[str], value: str) -> float:
@@ -144,4 +163,5 @@ def _likeness(asked: str, wanted: frozenset[str], value: str) -> float:
     own = grams(value)
     if not wanted or not own:
         return 0.5 if value.startswith(asked) else 0.0
-    return len(wanted & own) / len(wanted | own)
+    common = len(wanted & own)
+    return common / (len(wanted) + len(own) - common)

@@ -5,7 +5,8 @@ An `App` is one that can be asked. A Job, which runs one query, needs only what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 
 SHARED_S: Final = 600.0
 """For how long an application's answers are shared that shares them."""
+RENEWED_S: Final = 0.2
+"""After which a plan is made anew: the first calls of the query that needed it are out by then."""
+
+
+def _later(renew: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(RENEWED_S, renew)
 
 
 class Application:
@@ -208,7 +215,7 @@ class Application:
         if found is None or (profile is not None and found.declared != profile):
             if profile is None:
                 declared = runtime.declared_for(self.engine_names)
-                found = Optimiser(self.builder, declared, runtime.learner)
+                found = Optimiser(self.builder, declared, runtime.learner, later=_later)
             else:
                 found = Optimiser(self.builder, profile)
             of[key] = found

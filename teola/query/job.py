@@ -355,6 +355,7 @@ class Job:
             debug=runtime.debug,
             most_primitives=terms.most_primitives,
             absent=absent(app.declared, self.given),
+            at_once=False,
         )
         trace.step("optimise", began, loop.time())
         asker = Asker(

@@ -4,20 +4,26 @@ Optimised graphs are reused for equal (overrides, passes, numbers of stages, epo
 stages are ranges with an open end, so the exact length of a list does not matter, only into how
 many stages it falls. It matters only where the p-graph itself has a primitive for each item, such
 as an LLM call. A pass that is registered anew under an old name is another pass.
+
+    times known, an epoch begins ─▶ the next query runs by the plan of before ─▶ its first calls
+    are out ─▶ the plan is made anew, while the models work ─▶ whoever comes next runs by that
 """
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Final, NamedTuple
 
 from pydantic import BaseModel
 
-from teola.graph import QUERY, Graph, Primitive
+from teola.errors import TeolaError
+from teola.graph import QUERY, Graph, Op, Primitive
 from teola.learning import NO_LESSONS, Learner
 from teola.passes import Optimised, PassSequence, optimise, select
 from teola.passes.rewrite import Pass, aligned_successors
@@ -28,6 +34,8 @@ from teola.workflow.build import Builder, ParameterValues
 from teola.workflow.kinds import LISTS
 
 CACHED_PLANS: Final = 256
+Later = Callable[[Callable[[], None]], object]
+"""Does something a little later."""
 
 
 class _Shape(NamedTuple):
@@ -44,7 +52,8 @@ class Optimiser:
     grow. app: whose habits they have, if not those of the builder's name.
 
     declared: the profile that holds as long as nothing is learned. learner: knows better. A plan
-    goes by what was known when it was made, and is made anew when that has changed.
+    goes by what was known when it was made, and is made anew when that has changed. later: makes
+    plans anew while nobody waits for them (None: whoever asks waits).
     """
 
     def __init__(
@@ -53,13 +62,16 @@ class Optimiser:
         declared: Profile,
         learner: Learner | None = None,
         app: str = "",
+        later: Later | None = None,
     ) -> None:
         self.builder, self.declared, self.app = builder, declared, app
+        self._later, self._coming = later, set[tuple[object, ...]]()
         self._parts: dict[Builder, Optimiser] = {}
         self._learner, self._lessons = learner, NO_LESSONS
         self._profile = declared
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._batches: dict[str, tuple[int, ...]] | None = None
+        self._cut: tuple[tuple[str, str, Op], ...] | None = None
         self._shaping: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
         self.hits = self.misses = 0
 
@@ -81,10 +93,12 @@ class Optimiser:
         debug: bool = False,
         most_primitives: float = inf,
         absent: frozenset[str] = frozenset(),
+        at_once: bool = True,
     ) -> Plan:
         """The plan for a query. sizes: lengths of its list inputs. absent: optional inputs that it
-        has not. Raises InputError, also where its p-graph would have more than `most_primitives`;
-        passes keep the e-graph below that."""
+        has not. at_once: whether it goes by all that is known; else it may lack the last epoch,
+        where times were known before that. Raises InputError, also where its p-graph would have
+        more than `most_primitives`; passes keep the e-graph below that."""
         steps = select(passes)
         chosen = json.dumps(overrides, sort_keys=True, default=_told) if overrides else ""
         shape = _Shape(overrides, sizes, most_primitives, absent)
@@ -95,6 +109,15 @@ class Optimiser:
             self.hits += 1
             self._plans.move_to_end(key)
             return plan
+        if not at_once and self._later is not None:
+            before = self._plans.get((*key[:-1], epoch - 1))
+            if before is not None and before.total_s:
+                if key not in self._coming:
+                    self._coming.add(key)
+                    about = overrides, dict(sizes), steps, debug, most_primitives, absent
+                    self._later(partial(self._renew, key, *about))
+                self.hits += 1
+                return before
         self.misses += 1
         graph = self._built(shape)
         optimised = self._optimised(graph, steps, debug, most_primitives)
@@ -104,6 +127,28 @@ class Optimiser:
         if len(self._plans) > CACHED_PLANS:
             self._plans.popitem(last=False)
         return plan
+
+    def _renew(
+        self,
+        key: tuple[object, ...],
+        overrides: ParameterValues,
+        sizes: Mapping[str, int],
+        steps: PassSequence,
+        debug: bool,
+        most_primitives: float,
+        absent: frozenset[str],
+    ) -> None:
+        """Make the plan of a key by what is known by now."""
+        self._coming.discard(key)
+        with suppress(TeolaError):  # whoever needs the plan is told
+            self.plan(
+                overrides,
+                sizes,
+                steps,
+                debug=debug,
+                most_primitives=most_primitives,
+                absent=absent,
+            )
 
     def part(
         self,
@@ -118,10 +163,12 @@ class Optimiser:
             if len(self._parts) >= CACHED_PLANS:
                 self._parts.clear()
             name = self.app or self.builder.name
-            of = self._parts[body] = Optimiser(body, self.declared, self._learner, name)
+            of = self._parts[body] = Optimiser(
+                body, self.declared, self._learner, name, self._later
+            )
         part_overrides = {name: values for name, values in overrides.items() if name in body.inside}
         lists = {name: size for name, size in sizes.items() if body.inputs[name] in LISTS}
-        return of.plan(part_overrides, lists, steps)
+        return of.plan(part_overrides, lists, steps, at_once=False)
 
     def optimise(
         self,
@@ -184,18 +231,25 @@ class Optimiser:
 
     def _find_batches(self) -> dict[str, tuple[int, ...]]:
         """Input -> maximum efficient batch sizes of what is cut along it, directly or behind."""
+        if self._cut is None:
+            self._cut = tuple(dict.fromkeys(self._find_cut()))
+        sizes: dict[str, set[int]] = {}
+        for name, engine, op in self._cut:
+            batch = self.profile.engine(engine).max_efficient_batch(op)
+            sizes.setdefault(name, set()).add(batch)
+        return {name: tuple(sorted(batches)) for name, batches in sizes.items()}
+
+    def _find_cut(self) -> Iterator[tuple[str, str, Op]]:
+        """Inputs, each with an engine and op that may cut it, whatever is known of them."""
         graph: Graph = self.builder.build(self.builder.configure({}), {})
-        by_engine: dict[str, set[int]] = {}
         for p in graph.primitives:
             names = {ref.port for _, ref in p.item_refs() if ref.producer == QUERY}
             if not names or not p.batchable:
                 continue
             for id in aligned_successors(graph, [p.id], p.items):
                 q = graph[id]
-                batch = self.profile.engine(q.engine).max_efficient_batch(q.op)
                 for name in names:
-                    by_engine.setdefault(name, set()).add(batch)
-        return {name: tuple(sorted(batches)) for name, batches in by_engine.items()}
+                    yield name, q.engine, q.op
 
 
 class _PartPlans:
@@ -219,7 +273,9 @@ class _PartPlans:
         key = (body, *sizes.items())
         plan = self._found.get(key)
         if plan is None:
-            plan = self._found[key] = self._optimiser.part(*self._of, body, sizes)
+            plan = self._optimiser.part(*self._of, body, sizes)
+            if plan.profile.epoch == epoch:  # else it is soon made anew
+                self._found[key] = plan
         return plan
 
 

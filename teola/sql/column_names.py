@@ -50,6 +50,7 @@ class ColumnNames:
         self._sources: dict[int, tuple[_Source, ...]] = {}
         self._outputs: dict[int, Columns] = {}
         self._aliases: dict[int, frozenset[str]] = {}
+        self._around: dict[int, tuple[exp.Expr, exp.Expr | None]] = {}
         secret = any(table.private for table in tables.values())
         self.guards = secret and any(self._private(table) for table in tree.find_all(exp.Table))
         """Whether a table with private columns is read."""
@@ -196,9 +197,8 @@ class ColumnNames:
         if self.guards and len(parts) > 2:
             self._outside(column, parts)
         nearest: list[_Source] = []
-        node: exp.Expr = column
         skipped = maybe = False  # maybe: it may also be a name of a SELECT further out
-        while (parent := node.parent) is not None:
+        for node, parent in self._scopes_around(column):
             if isinstance(parent, exp.With):
                 skipped = True  # what WITH belongs to is not seen from its parts
             elif isinstance(parent, exp.Lambda):
@@ -230,9 +230,35 @@ class ColumnNames:
                     if maybe and not self.guards:
                         return
                 skipped = False
-            node = parent
         if not maybe:
             self._unknown(column, name, table, nearest)
+
+    def _scopes_around(self, node: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+        """What may give names their meaning, from the innermost, each with the child that the node
+        stands in."""
+        while True:
+            node, scope = self._scope_around(node)
+            if scope is None:
+                return
+            yield node, scope
+            node = scope
+
+    def _scope_around(self, node: exp.Expr) -> tuple[exp.Expr, exp.Expr | None]:
+        """The innermost. Remembered for all on the way: a condition of a hundred parts is a
+        hundred nodes deep, and each of its columns stands in them."""
+        from sqlglot import exp
+
+        scopes = (exp.With, exp.Lambda, exp.Comprehension, exp.Pivot, exp.Select, exp.SetOperation)
+        way: list[exp.Expr] = []
+        while (parent := node.parent) is not None and not isinstance(parent, scopes):
+            if (known := self._around.get(id(parent))) is not None:
+                node, parent = known
+                break
+            way.append(parent)
+            node = parent
+        for passed in way:
+            self._around[id(passed)] = (node, parent)
+        return node, parent
 
     def _is_in(self, name: str, table: str, sources: tuple[_Source, ...]) -> bool:
         """Whether a source may have the column. Raises ToolError for a private column, and for one

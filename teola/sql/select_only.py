@@ -1,26 +1,24 @@
 """What SQL a model may have run: one statement that reads, over tables and by functions that are
 known.
 
-A statement is parsed and written anew; what was written is parsed again, checked, and runs. This is
-the first of three layers: the connection that it runs on can only read (`sqlite_reader.py`, ...),
-and files are read in a process with limits (`sql_children.py`).
+A statement is parsed and written anew; what was written is parsed again, checked, and runs. Where
+writing has kept every token, the parser would only repeat itself, and the first tree is what is
+checked. This is the first of three layers: the connection that it runs on can only read
+(`sqlite_reader.py`, ...), and files are read in a process with limits (`sql_children.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from teola.errors import ToolError
 from teola.sql.dialects import dialect_named
 from teola.sql.dialects.dialect import SqlDialect
-from teola.sql.sql_parsing import parsed_statement, statement_text
+from teola.sql.sql_parsing import Reading, read_statement, statement_text
 from teola.sql.sql_schema import Schema
 from teola.sql.statement_checks import check_statement
-
-if TYPE_CHECKING:
-    from sqlglot import exp
 
 REMEMBERED: Final = 1024
 """Statements that were checked before and cost nothing."""
@@ -45,19 +43,33 @@ def _schema(tables: tuple[str, ...]) -> Schema:
 
 @lru_cache(maxsize=REMEMBERED)
 def _filtered(sql: str, dialect: SqlDialect, schema: Schema | None) -> str:
-    result = statement_text(_reading(sql, dialect), dialect)
+    first = _reading(sql, dialect)
+    # Now, since a tree is of no use once it was written; why it is not taken is said of the text
+    # that would run.
+    taken = _is_taken(first, dialect, schema)
+    result = statement_text(first.tree, dialect)
     # The text that runs is the text that is checked, whatever was lost while it was written.
-    check_statement(_reading(result, dialect), dialect, schema)
+    again = _reading(result, dialect, first if taken else None)
+    if again is not first:
+        check_statement(again.tree, dialect, schema)
     return result
 
 
-def _reading(sql: str, dialect: SqlDialect) -> exp.Expr:
+def _is_taken(reading: Reading, dialect: SqlDialect, schema: Schema | None) -> bool:
+    try:
+        check_statement(reading.tree, dialect, schema)
+    except Exception:  # noqa: BLE001 - checks know trees as writing leaves them, not `a, ..b`
+        return False
+    return True
+
+
+def _reading(sql: str, dialect: SqlDialect, known: Reading | None = None) -> Reading:
     from sqlglot import exp
 
-    tree = parsed_statement(sql, dialect)
+    reading = read_statement(sql, dialect, known)
     roots: tuple[type[exp.Expr], ...] = (exp.Query, exp.Values)
     if "Pivot" in dialect.nodes:
         roots = (*roots, exp.Pivot)
-    if not isinstance(tree, roots):
+    if not isinstance(reading.tree, roots):
         raise ToolError("give one SELECT and nothing else")
-    return tree
+    return reading

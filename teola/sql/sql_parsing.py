@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from string import ascii_lowercase, ascii_uppercase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from teola.errors import ToolError
 from teola.extras import needs
-from teola.sql.dialects.dialect import SqlDialect
+from teola.sql.dialects.dialect import SqlDialect, names
 
 if TYPE_CHECKING:
     from sqlglot import Parser, exp
@@ -27,10 +28,36 @@ DEEPEST: Final = 200
 MOST_NODES: Final = 20_000
 _TOKEN: Final = re.compile(r"<Token token_type: [\w.]+, text: (.*?), line: [^>]*>")
 """A token as sqlglot's errors print it."""
+_ASCII: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
+_QUOTED: Final = names("STRING IDENTIFIER")
+"""Kinds of tokens whose case counts."""
+_SPELLED: Final = names(
+    """
+    BIT_STRING BYTE_STRING DOLLAR HEREDOC_STRING HEX_STRING HINT NATIONAL_RAW_STRING NATIONAL_STRING
+    PARAMETER RAW_STRING UNICODE_STRING
+    """
+)
+"""Kinds of tokens at which the parser looks at the text, or whose quotes are no part of theirs."""
+_SPACED: Final = names("COMMA DPIPE EQ GT GTE LT LTE L_PAREN NEQ PLUS R_PAREN SEMICOLON SLASH")
+"""Kinds of tokens that mean the same with blanks around them and without."""
+
+
+class Reading(NamedTuple):
+    """A statement as it was read. tokens: without the semicolons at its end; None: the tree may
+    have come from more than its tokens."""
+
+    tree: exp.Expr
+    tokens: Sequence[Token] | None
 
 
 def parsed_statement(sql: str, dialect: SqlDialect) -> exp.Expr:
     """The one statement of a text. Raises ToolError."""
+    return read_statement(sql, dialect).tree
+
+
+def read_statement(sql: str, dialect: SqlDialect, known: Reading | None = None) -> Reading:
+    """The one statement of a text. known: a reading of another text, which is returned where this
+    text has the same tokens: the parser sees nothing else. Raises ToolError."""
     with needs("sql", "the filter of SQL statements"):
         import sqlglot  # noqa: F401
     if len(sql) > MOST_CHARACTERS:
@@ -40,14 +67,17 @@ def parsed_statement(sql: str, dialect: SqlDialect) -> exp.Expr:
     if _depth(sql) > DEEPEST:
         raise ToolError(f"brackets are nested deeper than {DEEPEST}: write it flatter")
     try:
-        statements = _statements(sql, dialect)
+        tokens = _tokens(sql, dialect)
+        if known is not None and known.tokens is not None and _alike(known.tokens, tokens):
+            return known
+        statements, plain = _statements(sql, tokens, dialect)
     except Exception as error:  # noqa: BLE001 - the parser fails in many ways on what is no SQL
         lines = str(error).splitlines() or [type(error).__name__]
         message = _TOKEN.sub(lambda token: repr(token[1]), lines[0])
         raise ToolError(f"this is no SQL that can be read: {message}") from None
     if len(statements) != 1:
         raise ToolError("give one SELECT and nothing else")
-    return statements[0]
+    return Reading(statements[0], _ended(tokens) if plain else None)
 
 
 def statement_text(tree: exp.Expr, dialect: SqlDialect) -> str:
@@ -79,19 +109,55 @@ def _depth(sql: str) -> int:
     return deepest
 
 
-def _statements(sql: str, dialect: SqlDialect) -> list[exp.Expr]:
+def _tokens(sql: str, dialect: SqlDialect) -> list[Token]:
     from sqlglot.dialects.dialect import Dialect
+
+    return Dialect.get_or_raise(dialect.name).tokenize(sql)
+
+
+def _statements(sql: str, tokens: list[Token], dialect: SqlDialect) -> tuple[list[exp.Expr], bool]:
+    """The statements of a text, and whether they came from these tokens and nothing else."""
     from sqlglot.errors import ParseError
 
-    sqlglot_dialect = Dialect.get_or_raise(dialect.name)
-    tokens = sqlglot_dialect.tokenize(sql)
+    plain = not any(token.comments for token in tokens) and _SPELLED.isdisjoint(
+        kind.name for kind in {token.token_type for token in tokens}
+    )
     try:
         trees = _parser(dialect).parse(tokens, sql)
     except ParseError:
         if (bracketed := _limits_in_brackets(sql, tokens)) is None:
             raise
-        trees = _parser(dialect).parse(sqlglot_dialect.tokenize(bracketed), bracketed)
-    return [tree for tree in trees if tree is not None]
+        trees, plain = _parser(dialect).parse(_tokens(bracketed, dialect), bracketed), False
+    return [tree for tree in trees if tree is not None], plain
+
+
+def _ended(tokens: Sequence[Token]) -> Sequence[Token]:
+    """Tokens without the semicolons at their end."""
+    end = len(tokens)
+    while end and tokens[end - 1].token_type.name == "SEMICOLON":
+        end -= 1
+    return tokens[:end]
+
+
+def _alike(tokens: Sequence[Token], others: Sequence[Token]) -> bool:
+    """Whether a parser reads the same from both. Case and blanks may differ where neither the
+    parser nor a check nor a database looks at them."""
+    if len(tokens) != len(others):
+        return False
+    before, before_other = tokens[0], others[0]
+    for token, other in zip(tokens, others, strict=True):
+        kind = token.token_type
+        if kind is not other.token_type:
+            return False
+        if token.text != other.text and (
+            kind.name in _QUOTED or token.text.translate(_ASCII) != other.text.translate(_ASCII)
+        ):
+            return False
+        touches, touches_too = before.end + 1 == token.start, before_other.end + 1 == other.start
+        if touches is not touches_too and _SPACED.isdisjoint((kind.name, before.token_type.name)):
+            return False
+        before, before_other = token, other
+    return True
 
 
 def _limits_in_brackets(sql: str, tokens: Sequence[Token]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import LONGEST_NAME, ToolError
@@ -32,9 +33,24 @@ _SAMPLING: Final = frozenset(("", "system", "bernoulli", "reservoir"))
 
 def check_statement(tree: exp.Expr, dialect: SqlDialect, schema: Schema | None) -> None:
     """Raises ToolError for the first node that is not taken."""
-    checks = _Checks(tree, dialect, schema)
+    checks, plain = _Checks(tree, dialect, schema), _plain_kinds(dialect)
     for node in tree.walk():
-        checks.check(node)
+        if type(node) not in plain:
+            checks.check(node)
+
+
+@cache
+def _plain_kinds(dialect: SqlDialect) -> frozenset[type[exp.Expr]]:
+    """Kinds of nodes that are taken whatever they hold: most of a statement's."""
+    from sqlglot import exp
+
+    looked_into = (
+        exp.Anonymous, exp.Table, exp.CTE, exp.In, exp.Lateral, exp.Dot, exp.Column, exp.DataType,
+        exp.TableSample, exp.Select, exp.Star, exp.Pivot, exp.Columns, exp.Join, exp.Subquery,
+        exp.Lambda,
+    )  # fmt: skip
+    kinds: list[type[exp.Expr]] = [getattr(exp, name) for name in NODES | dialect.nodes]
+    return frozenset(kind for kind in kinds if not issubclass(kind, looked_into))
 
 
 class _Checks:

@@ -9,9 +9,21 @@ from typing import Any
 
 import pytest
 
-from teola import App, Embedding, Generate, Indexing, QueryExpansion, Rerank, Runtime, Search
+from teola import (
+    App,
+    Each,
+    Embedding,
+    Generate,
+    Indexing,
+    QueryExpansion,
+    Rerank,
+    Runtime,
+    Search,
+)
 from teola.errors import InputError
 from teola.graph import Aggregation
+from teola.graph.ops import GrowParams
+from teola.learning import Learner, Lessons
 from teola.passes import PIPELINE
 from teola.profile import paper
 from teola.runtime import optimiser as module
@@ -190,3 +202,92 @@ def test_two_profiles_of_one_name_do_not_share_plans() -> None:
     with Runtime() as runtime:
         assert app.optimiser(runtime, wide).profile is wide
         assert app.optimiser(runtime, narrow).profile is narrow
+
+
+# --- plans of the epoch before -------------------------------------------------------------------
+
+
+ROWS = {"rows": 3}
+
+
+def _learning(profile: Any) -> tuple[Optimiser, Learner, list[Any]]:
+    """An optimiser of an application that grows parts, and what it puts off."""
+    learner, coming = Learner(), list[Any]()
+    rows = Each(
+        Generate(inputs={"question": "row"}), over="rows", item="row", gives={"all": "answer"}
+    )
+    app = App("grows", rows, inputs={"rows": "texts"}, outputs={"all": "all"})
+    return Optimiser(app.builder, profile, learner, later=coming.append), learner, coming
+
+
+def _an_epoch_begins(learner: Learner) -> None:
+    learner.recall(Lessons())
+
+
+@catches(
+    "plans-ever-later",
+    "a plan of any age serves",
+    edited(Optimiser.plan, "epoch - 1))", "min(k[-1] for k in self._plans)))"),
+)
+@catches(
+    "renewed-again-and-again",
+    "a plan that is to be made anew is put off by each query",
+    edited(Optimiser.plan, "key not in self._coming", "True"),
+)
+@catches(
+    "never-renewed",
+    "a plan that was put off is not made",
+    edited(Optimiser._renew, "self.plan(", "str("),
+)
+def test_the_plan_of_the_epoch_before_serves_until_its_successor_is_made() -> None:
+    optimiser, learner, coming = _learning(paper("13b"))
+    first = optimiser.plan({}, ROWS, at_once=False)
+    _an_epoch_begins(learner)
+    assert [optimiser.plan({}, ROWS, at_once=False) for _ in range(2)] == [first, first]
+    (renew,) = coming
+    coming.clear()
+    renew()
+    second = optimiser.plan({}, ROWS, at_once=False)
+    assert second is not first
+    assert second.profile.epoch == learner.lessons.epoch
+    assert coming == []
+    _an_epoch_begins(learner)
+    assert optimiser.plan({}, ROWS).profile.epoch == learner.lessons.epoch, "at once"
+    for _ in range(2):
+        _an_epoch_begins(learner)
+    latest = optimiser.plan({}, ROWS, at_once=False)
+    assert latest.profile.epoch == learner.lessons.epoch, "no plan is two epochs late"
+    assert coming == []
+
+
+@catches(
+    "late-parts-kept",
+    "a part keeps its plan of the epoch before as long as the next one lasts",
+    edited(module._PartPlans.__call__, "plan.profile.epoch == epoch", "True"),
+)
+def test_so_does_that_of_a_part() -> None:
+    optimiser, learner, coming = _learning(paper("13b"))
+    plan = optimiser.plan({}, ROWS)
+    assert plan.parts is not None
+    (grows,) = (p.params for p in plan.primitives if isinstance(p.params, GrowParams))
+    body = next(iter(grows.grower.bodies.values()))
+    part = plan.parts(body, {})
+    _an_epoch_begins(learner)
+    assert [plan.parts(body, {}) for _ in range(2)] == [part, part]
+    (renew,) = coming
+    renew()
+    assert plan.parts(body, {}) is not part
+    assert plan.parts(body, {}) is plan.parts(body, {})
+
+
+@catches(
+    "late-without-times",
+    "a plan without times serves although times are known by now",
+    edited(Optimiser.plan, "before is not None and before.total_s", "before is not None"),
+)
+def test_a_plan_without_times_waits_for_none() -> None:
+    optimiser, learner, coming = _learning(paper("13b").untimed())
+    optimiser.plan({}, ROWS, at_once=False)
+    _an_epoch_begins(learner)
+    assert optimiser.plan({}, ROWS, at_once=False).profile.epoch == learner.lessons.epoch
+    assert coming == []

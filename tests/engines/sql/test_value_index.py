@@ -7,7 +7,14 @@ from random import Random
 
 import pytest
 
-from teola_engines.sql.value_index import LEAST, LONGEST_TEXT, FoundValue, ValueIndex
+from teola_engines.sql.value_index import (
+    CANDIDATES,
+    LEAST,
+    LONGEST_TEXT,
+    FoundValue,
+    ValueIndex,
+)
+from tests.planted import catches, edited
 
 SYLLABLES = ("ka", "lin", "Mo", "ra", "ster", "væ", "o", "Ti")
 
@@ -60,3 +67,21 @@ def test_long_texts_are_alike_by_their_beginnings(tmp_path: Path) -> None:
     assert index.build([]) == 0
     assert index.find(whole, 1) == []
     assert [one.name for one in tmp_path.iterdir()] == ["v.db"]
+
+
+@catches(
+    "all-trigrams-alike",
+    "a trigram of all texts tells as much as one of a single text",
+    edited(
+        "teola_engines.sql.value_index:_weight",
+        "max(1e-6, log((of - count + 0.5) / (count + 0.5)))",
+        "1.0",
+    ),
+)
+def test_a_rare_trigram_tells_more_than_one_of_most_texts(tmp_path: Path) -> None:
+    index = ValueIndex(tmp_path / "v.db")
+    many = [f"harbour {n} row" for n in range(2 * CANDIDATES)]
+    index.build([("t", "c", [*many, "zyzzyva"])])
+    asked = "harbour row zyzzyva"
+    assert likeness(asked, "zyzzyva") > 0.25
+    assert "zyzzyva" in [found.value for found in index.find(asked, 10 * CANDIDATES)]
