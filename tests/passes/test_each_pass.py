@@ -36,7 +36,7 @@ from teola.passes import MAX_ROUNDS, PIPELINE, available, optimise, select
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies
-from teola.passes.rewrite import Pass, Rewrite, _within
+from teola.passes.rewrite import Pass, Rewrite, _within, aligned_successors
 from teola.passes.split_prefilling import _least_tokens, split_prefilling
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.registry import Named
@@ -583,3 +583,32 @@ def test_items_of_one_piece_are_read_from_it_and_no_others() -> None:
                     expected = Ref(f"a.{k}", "out", (first, until))
                 assert _within(Ref("a", "out", (lo, hi)), pieces) == expected, (sizes, lo, hi)
     assert _within(Ref("a", "out"), [tool("a.0", items=3)]) is None
+
+
+def test_what_follows_a_cut_reads_whole_lists_of_what_is_cut() -> None:
+    """Or lists from outside; a piece of a list, be it one of two inputs, is no list to cut along."""
+
+    def reads(id: str, *refs: Ref, items: int = 4, batchable: bool = True) -> Primitive:
+        one = tool(id, *refs, items=items, batchable=batchable)
+        params = ToolParams(nothing, item_inputs=tuple(name for name, _ in one.inputs))
+        return replace(one, params=params)
+
+    whole, piece = Ref("a", "out"), Ref("a", "out", (0, 4))
+    chunks, part = Ref(QUERY, "chunks"), Ref(QUERY, "chunks", (0, 4))
+    for refs, follows in (
+        ((whole,), True),
+        ((piece,), False),
+        ((whole, whole), True),
+        ((whole, piece), False),
+        ((piece, whole), False),
+        ((whole, chunks), True),
+        ((chunks, whole), True),
+        ((whole, part), True),
+        ((chunks,), False),
+    ):
+        g = graph(reads("a", chunks), reads("b", *refs), reads("c", Ref("b", "out")))
+        expected = ["a", "b", "c"] if follows else ["a"]
+        assert aligned_successors(g, ["a"], 4) == expected, refs
+        for other in ({"items": 3}, {"batchable": False}):
+            g = graph(reads("a", chunks), reads("b", *refs, **other), reads("c", Ref("b", "out")))
+            assert aligned_successors(g, ["a"], 4) == ["a"]

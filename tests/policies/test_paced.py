@@ -19,7 +19,14 @@ from teola.policies.routing.paced import Paced, calls_at_once
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import Dispatch, InstanceDown, InstanceUp, Retuned, Tuned
+from teola.schedule.events import (
+    Dispatch,
+    InstanceChanged,
+    InstanceDown,
+    InstanceUp,
+    Retuned,
+    Tuned,
+)
 from teola.testing import check_policy
 from tests.planted import catches, edited
 from tests.policies.unequal import call, end, first, queue, sent, submit, window
@@ -129,6 +136,22 @@ def test_a_call_goes_where_there_is_memory_for_it() -> None:
     made.instances.told(0, 500)
     submit(made, call("b", 1000, 100, seq=1))
     assert sent(made) == [("b", 1)]
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize(("free", "goes"), [(999, False), (1000, True), (1001, True)])
+def test_a_call_goes_where_it_just_fits_into_the_memory(
+    instances: int, free: int, goes: bool
+) -> None:
+    made = paced([A100, A6000][:instances])
+    for k in range(instances):
+        submit(made, call(f"a{k}", 100, 100, affinity=k, seq=k))
+    assert len(sent(made)) == instances
+    for k in range(instances):
+        first(made, f"a{k}")
+        made.changed(InstanceChanged("e", k, free if k == instances - 1 else 0), 0.0)
+    submit(made, call("b", 1000, 100, seq=9))
+    assert sent(made) == ([("b", instances - 1)] if goes else [])
 
 
 def test_one_that_is_to_avoid_an_instance_leaves_it_to_the_next() -> None:

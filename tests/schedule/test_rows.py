@@ -276,6 +276,19 @@ def test_an_eighth_of_the_places_is_left_to_calls_while_they_come() -> None:
     assert spans(bed.tell(Timer("llm"), timer.at)) == [(7, 8)]
 
 
+@pytest.mark.parametrize(
+    ("places", "kept"), [(1, 0), (2, 1), (8, 1), (15, 1), (16, 2), (17, 2), (64, 8)]
+)
+def test_one_place_of_one_is_left_to_nobody_and_one_of_two_is(places: int, kept: int) -> None:
+    """While calls come: else rows would never go to an instance with one place."""
+    instances = Instances([Limits(100, places, 1, True)])
+    for last, leaves, expected in ((0.0, True, kept), (0.0, False, 0), (-CALLS_S, True, 0)):
+        instances.last_call, instances.leaves_room = last, leaves
+        room = instances.room(0, 0.0)
+        assert room is not None
+        assert (room.entries, room.kept) == (places, expected)
+
+
 @catches(
     "part-hangs",
     "rows that stream are stopped because others of their slice are silent",
