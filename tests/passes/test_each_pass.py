@@ -586,7 +586,7 @@ def test_items_of_one_piece_are_read_from_it_and_no_others() -> None:
 
 
 def test_what_follows_a_cut_reads_whole_lists_of_what_is_cut() -> None:
-    """Or lists from outside; a piece of a list, be it one of two inputs, is no list to cut along."""
+    """Or lists from outside; along a piece of a list, be it one of two, nothing is cut."""
 
     def reads(id: str, *refs: Ref, items: int = 4, batchable: bool = True) -> Primitive:
         one = tool(id, *refs, items=items, batchable=batchable)
