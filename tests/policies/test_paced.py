@@ -229,8 +229,17 @@ def test_either_half_alone_is_refused_with_the_name_of_the_other() -> None:
         pair("fifo", {}, "paced", {})
     with pytest.raises(InputError, match="give them once"):
         pair("paced", {"tau": 5}, "paced", {"tau": 7})
-    both: tuple[object, object] = pair("paced", {}, "paced", {"tau": 5})
-    assert both[0] is both[1]
+    for at_order, at_place, tau in (
+        ({"tau": 5}, {}, 5.0),
+        ({}, {"tau": 5}, 5.0),
+        ({"tau": 5}, {"tau": 5}, 5.0),
+        ({}, {}, Paced().tau),
+    ):
+        order, place = pair("paced", at_order, "paced", at_place)
+        assert isinstance(order, Paced)
+        both: tuple[object, object] = order, place
+        assert both[0] is both[1]
+        assert order.tau == tau
     with pytest.raises(InputError, match="take inner='urgency' with the routing"):
         batching.make("fair", inner="paced")
     for tau in (1, float("inf"), float("nan"), "7", True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from typing import Any
 
@@ -217,3 +218,20 @@ def test_how_long_something_waited_for_limits_is_added_up(seed: int) -> None:
         assert instances.limited_s(later) == pytest.approx(expected)
     assert total > 0.0
 
+
+def test_a_mean_prompt_is_that_of_all_calls_and_each_row_is_one() -> None:
+    draw, instances = Random(1), Instances([Limits(1000, 90, 1, True, 100, 16)] * 2)
+    assert (instances.mean_tokens, instances.fits([*instances])) == (0.0, inf)
+    tokens = calls = 0
+    for batch in range(30):
+        entries = draw.choice([1, 1, 2, 8])
+        items = entries * draw.randint(1, 90)
+        instances.send(draw.randrange(2), batch, items, entries, found=draw.randrange(items))
+        tokens, calls = tokens + items, calls + entries
+        assert instances.mean_tokens == pytest.approx(tokens / calls)
+        assert instances.fits([instances[0]]) == pytest.approx(1600 / (tokens / calls))
+        assert instances.fits([*instances]) == pytest.approx(3200 / (tokens / calls))
+    untold = Instances([Limits(1000, 90, 1, True, 100, 16), Limits(1000, 90, 1, True)])
+    untold.send(0, 0, 40, 1)
+    assert untold.fits([untold[0]]) == 40.0
+    assert untold.fits([*untold]) == inf

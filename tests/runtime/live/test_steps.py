@@ -308,3 +308,27 @@ def test_no_piece_of_a_prompt_is_computed_for_an_answer_that_is_known(pieces: in
     run, log = GraphRun("q", p), {f"{of}": "{}"}
     expected = {*range(pieces + 1)} if of == "m" else set()
     assert Steps("q", log).known(run) == expected
+
+
+@pytest.mark.parametrize(("before", "more"), [(0, 0), (0, 1), (30, 0), (30, 1), (60, 0)])
+async def test_as_much_as_can_be_kept_is_kept_with_what_was_kept_before(
+    before: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By length of their JSON: one step, and all of a query, whatever server kept them."""
+    monkeypatch.setattr(kept_steps, "MOST_QUERY", 100)
+    steps = Steps("q", {"old": "x" * before, "begun": None})
+    for k in range(2):
+        await steps.keep(f"step{k}", {"v": "y" * 11})  # 20 characters of JSON
+    left = 60 - before + more
+    if more or left < 9:
+        with pytest.raises(OutputError, match="more than can be kept"):
+            await steps.keep("last", {"v": "z" * max(0, left - 9)})
+        assert "last" not in steps.found
+    else:
+        await steps.keep("last", {"v": "z" * (left - 9)})
+        assert len(steps.found["last"] or "") == left
+    monkeypatch.setattr(kept_steps, "MOST_VALUE", 20)
+    fresh = Steps("q")
+    await fresh.keep("fits", {"v": "y" * 11})
+    with pytest.raises(OutputError, match="has 21 characters"):
+        await fresh.keep("one more", {"v": "y" * 12})
