@@ -281,7 +281,6 @@ def test_an_eighth_of_the_places_is_left_to_calls_while_they_come() -> None:
     assert spans(bed.tell(ended(sent, 0, 1, k=2), 0.5)) == [(5, 7)]
     (timer,) = bed.over(SetTimer)
     assert timer.at == CALLS_S
-    assert bed.sent(0.9) == [], "it was asked, and takes no more before that time"
     assert spans(bed.tell(Timer("llm"), timer.at)) == [(7, 8)]
 
 
@@ -327,6 +326,25 @@ def test_to_a_router_a_window_is_one_call_wherever_it_is(instance: int) -> None:
         flying += bed.tell(ended(sent, *range(lo, hi)), 1.0)
     assert rows == 20
     assert heard.told == [("Dispatched", instance), ("Prefilled", instance), ("Finished", instance)]
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3])
+def test_what_was_left_to_calls_is_filled_at_just_that_time_though_nothing_else_happens(
+    instances: int,
+) -> None:
+    """Instances that declined more rows are asked again then."""
+    bed = Bed(instances, batch="critical_path")
+    calls = Calls("calls", Asker(), 1)
+    bed.core.add(calls)
+    bed.hear(bed.core.tell("calls", Started({}), 0.0))
+    bed.rows(40)
+    for now in (0.3, 0.6, 0.9):
+        bed.tell(Timer("llm"), now)
+    assert bed.tell(Timer("llm"), 0.95) == [], "none takes more before that time"
+    before = [one.entries for one in bed.queue.instances]
+    assert before == [7] * instances
+    bed.tell(Timer("llm"), CALLS_S)
+    assert [one.entries for one in bed.queue.instances] == [8] * instances
 
 
 @catches(
