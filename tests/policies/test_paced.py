@@ -154,6 +154,22 @@ def test_a_call_goes_where_it_just_fits_into_the_memory(
     assert sent(made) == ([("b", instances - 1)] if goes else [])
 
 
+def test_means_are_over_calls_and_not_tries_and_of_answers_over_those_that_came() -> None:
+    """What was expected of answers counts no more once the first has come."""
+    made = paced([A100, A6000])
+    policy = policy_of(made)
+    for k, (tokens, answer) in enumerate(((1000, 100), (3000, 300))):
+        submit(made, call(f"q{k}", tokens, answer, seq=k))
+    sent(made)
+    sent(made)
+    submit(made, call("again", 9000, 900, seq=2, tries=1))
+    assert (policy._prompt, policy._answer) == (2000.0, 200.0)
+    for run, generated, mean in (("q0", 40, 40.0), ("q1", 80, 60.0)):
+        first(made, run)
+        end(made, run, generated=generated)
+        assert policy._answer == mean
+
+
 def test_one_that_is_to_avoid_an_instance_leaves_it_to_the_next() -> None:
     made = paced([(0.0, 0.0), (0.0, 0.0)])
     made.down(InstanceDown("e", 1), 0.0)
