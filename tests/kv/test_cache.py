@@ -171,6 +171,26 @@ def test_a_cache_of_nothing_is_refused(blocks: int, size: int) -> None:
         cache(blocks, size)
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_a_cache_of_so_few_blocks_holds_exactly_as_many(blocks: int) -> None:
+    """Each request takes all of them; one block more is never to be had."""
+    kv = cache(blocks)
+    for first in range(3):
+        ids = [first] * (SIZE * blocks)
+        assert kv.acquire((), blocks + 1, Access()) is None
+        table = kv.acquire(keys(ids), blocks, Access())
+        assert table is not None
+        assert (table.found, kv.available) == (0, 0)
+        assert kv.acquire((), 1, Access()) is None
+        kv.commit(table, keys(ids))
+        kv.release(table)
+        again = kv.acquire(keys(ids), blocks, Access())
+        assert again is not None
+        assert again.found == blocks
+        kv.release(again)
+        kv.check()
+
+
 def test_a_cache_without_bound_never_evicts_and_numbers_blocks_as_they_are_used() -> None:
     kv = cache(None)
     for first in range(0, 200, 2):

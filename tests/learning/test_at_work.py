@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from teola.errors import EngineError
 from teola.learning import AtWork, Learner, Lessons
 from teola.learning.at_work import Nobody
-from teola.learning.batches import BatchTimes
+from teola.learning.batches import ALL_OF, BatchTimes
 from teola.learning.calls import CallTimes
 from teola.learning.habits import Habits
 from teola.policies.work import Slice
 from teola.profile import paper
+from teola.schedule.events import Cause
 from tests.learning.loaded import Loaded, alike
 from tests.learning.test_calls import head
 from tests.planted import catches, edited
@@ -117,3 +119,32 @@ def test_it_is_kept_and_goes_into_profiles() -> None:
     for engine in old["engines"].values():
         del engine["crowding"]
     assert Lessons.from_json(old).engines["embedding"].crowding == 0.0
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        [{"out": 1}, {"out": 1}],
+        [{"out": 1}, Cause(EngineError("it broke"))],
+        [Cause(EngineError("it broke"))] * 2,
+    ],
+)
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+@pytest.mark.parametrize("before", [0, ALL_OF, ALL_OF + 1])
+def test_whose_batch_is_over_is_at_work_no_more(
+    outcomes: list[object], seconds: float, before: int
+) -> None:
+    """However it ended, and though nothing is learned of it."""
+    crowd = AtWork()
+    batches = BatchTimes(Habits(), crowd)
+    slices = [Slice(work(), 0, 1)] * 2
+    for batch in range(before):
+        batches.sent(0, batch, slices, 0.0)
+        batches.completed(batch, slices, [{"out": 1}] * 2, 0.0)
+    batches.sent(0, before, slices, 0.0)
+    batches.sent(1, before + 1, slices, 0.0)
+    batches.completed(before, slices, outcomes, seconds)
+    assert crowd.seconds(9.0) - crowd.seconds(seconds) == pytest.approx(9.0 - seconds)
+    batches.completed(before + 1, slices, outcomes, 9.0)
+    batches.completed(before + 1, slices, outcomes, 9.5)
+    assert crowd.seconds(20.0) == crowd.seconds(9.0)

@@ -36,7 +36,7 @@ from teola.passes import MAX_ROUNDS, PIPELINE, available, optimise, select
 from teola.passes.decompose_stages import decompose_stages
 from teola.passes.pipeline_decoding import pipeline_decoding
 from teola.passes.prune_dependencies import prune_dependencies
-from teola.passes.rewrite import Pass, Rewrite, _within
+from teola.passes.rewrite import Cut, Pass, Rewrite, _within, aligned_successors
 from teola.passes.split_prefilling import _least_tokens, split_prefilling
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.registry import Named
@@ -583,3 +583,58 @@ def test_items_of_one_piece_are_read_from_it_and_no_others() -> None:
                     expected = Ref(f"a.{k}", "out", (first, until))
                 assert _within(Ref("a", "out", (lo, hi)), pieces) == expected, (sizes, lo, hi)
     assert _within(Ref("a", "out"), [tool("a.0", items=3)]) is None
+
+
+def test_what_follows_a_cut_reads_whole_lists_of_what_is_cut() -> None:
+    """Or lists from outside; along a piece of a list, be it one of two, nothing is cut."""
+
+    def reads(id: str, *refs: Ref, items: int = 4, batchable: bool = True) -> Primitive:
+        one = tool(id, *refs, items=items, batchable=batchable)
+        params = ToolParams(nothing, item_inputs=tuple(name for name, _ in one.inputs))
+        return replace(one, params=params)
+
+    whole, piece = Ref("a", "out"), Ref("a", "out", (0, 4))
+    chunks, part = Ref(QUERY, "chunks"), Ref(QUERY, "chunks", (0, 4))
+    for refs, follows in (
+        ((whole,), True),
+        ((piece,), False),
+        ((whole, whole), True),
+        ((whole, piece), False),
+        ((piece, whole), False),
+        ((whole, chunks), True),
+        ((chunks, whole), True),
+        ((whole, part), True),
+        ((chunks,), False),
+    ):
+        g = graph(reads("a", chunks), reads("b", *refs), reads("c", Ref("b", "out")))
+        expected = ["a", "b", "c"] if follows else ["a"]
+        assert aligned_successors(g, ["a"], 4) == expected, refs
+        for other in ({"items": 3}, {"batchable": False}):
+            g = graph(reads("a", chunks), reads("b", *refs, **other), reads("c", Ref("b", "out")))
+            assert aligned_successors(g, ["a"], 4) == ["a"]
+
+
+def test_each_list_that_a_cut_primitive_gives_is_joined_by_itself() -> None:
+    """And once, for however many read it."""
+    params = ToolParams(nothing, outputs=("out", "more"), item_inputs=("x0",))
+    cut = replace(
+        tool("a", Ref(QUERY, "chunks"), items=8, batchable=True),
+        outputs=("out", "more"),
+        params=params,
+    )
+    reader = tool("b", "a", Ref("a", "more"), Ref("a", "out", (1, 8)))
+    other = tool("c", Ref("a", "more"))
+    g = graph(cut, reader, other, answer=Ref("b", "out"), c=Ref("c", "out"), more=Ref("a", "more"))
+    after = Cut(g, ["a"], [4, 4], lambda ref, i: replace(ref, items=(4 * i, 4 * i + 4))).apply()
+    after.validate()
+    joined = {p.id: [*p.refs()] for p in after.primitives if p.op is Op.AGGREGATE}
+    assert joined == {
+        f"a.{port}.all": [Ref("a.1", port), Ref("a.2", port)] for port in ("out", "more")
+    }
+    assert [*after["b"].refs()] == [
+        Ref("a.out.all", "out"),
+        Ref("a.more.all", "out"),
+        Ref("a.out.all", "out", (1, 8)),
+    ]
+    assert [*after["c"].refs()] == [Ref("a.more.all", "out")]
+    assert after.outputs["more"] == Ref("a.more.all", "out")

@@ -76,17 +76,27 @@ def test_prefills_are_shared_by_those_without_work() -> None:
         assert scheduling._part("llm", Op.RERANKING, 5, 1.0) == 5
 
 
-def test_a_branch_that_is_not_expected_takes_no_time_of_the_others() -> None:
+@pytest.mark.parametrize("items", [1, 2, 5])
+def test_a_branch_that_is_not_expected_takes_no_time_of_the_others(items: int) -> None:
+    """However long it is, and though something stands behind it in the branch."""
+    otherwise = (Guard("if", "otherwise"),)
     graph = plan(
         condition("if"),
         tool("then", guards=(Guard("if", "then"),)),
-        tool("other", guards=(Guard("if", "otherwise"),)),
-        aggregate("z", "then", "other"),
+        replace(tool("other", guards=otherwise), items=items),
+        tool("behind", "other", guards=otherwise),
+        aggregate("z", "then", "behind"),
     ).graph
     table = timetable(graph, ALONE)
     assert table.length_s == pytest.approx(1.0)
-    assert "other" not in table.path
-    assert table.ends_s["other"] == pytest.approx(1.0)
+    assert table.path == ["if", "then", "z"]
+    assert table.ends_s["other"] == pytest.approx(items)
+    assert table.ends_s["behind"] == pytest.approx(items + 1)
+
+
+def test_of_nothing_a_timetable_is_empty() -> None:
+    table = timetable(Graph("empty", (), {}), ALONE)
+    assert (table.length_s, table.path) == (0.0, [])
 
 
 @pytest.mark.parametrize("app", [naive_rag, advanced_rag, chat_rag], ids=lambda app: app.name)

@@ -21,6 +21,7 @@ from teola.policies.routing.returns import ALL, AwayTime, Returns
 from teola.policies.work import Estimate, Work, WorkSpec
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown, PrefixChanged, ProgramPaused
+from teola.schedule.quota import Refusal
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.policies.routed import TOKEN_S, call, end, first, prompt, route, router, send
@@ -520,6 +521,15 @@ def test_siblings_go_elsewhere_when_their_leaders_instance_dies() -> None:
     queue.dispatch(2.0)
     assert queue.works["b", 0].on(1 - leader)
     validate_queue(queue, 2.0)
+
+
+def test_nobody_follows_a_sibling_to_an_instance_that_takes_nothing() -> None:
+    """What is computed there is of no use to a call that has to go elsewhere."""
+    queue = routed()
+    shared = prompt(("shared", 100))
+    leader = route(queue, "a", (*shared, "a"), 0.0, program="p")
+    queue.instances.refused(leader, "e", Refusal("busy", 60.0), 0, 1, 0.0)
+    assert ask(queue, "b", (*shared, "b"), 0.0, "p") == 1 - leader
 
 
 @catches(

@@ -19,7 +19,14 @@ from teola.policies.routing.paced import Paced, calls_at_once
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import Dispatch, InstanceDown, InstanceUp, Retuned, Tuned
+from teola.schedule.events import (
+    Dispatch,
+    InstanceChanged,
+    InstanceDown,
+    InstanceUp,
+    Retuned,
+    Tuned,
+)
 from teola.testing import check_policy
 from tests.planted import catches, edited
 from tests.policies.unequal import call, end, first, queue, sent, submit, window
@@ -131,6 +138,38 @@ def test_a_call_goes_where_there_is_memory_for_it() -> None:
     assert sent(made) == [("b", 1)]
 
 
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize(("free", "goes"), [(999, False), (1000, True), (1001, True)])
+def test_a_call_goes_where_it_just_fits_into_the_memory(
+    instances: int, free: int, goes: bool
+) -> None:
+    made = paced([A100, A6000][:instances])
+    for k in range(instances):
+        submit(made, call(f"a{k}", 100, 100, affinity=k, seq=k))
+    assert len(sent(made)) == instances
+    for k in range(instances):
+        first(made, f"a{k}")
+        made.changed(InstanceChanged("e", k, free if k == instances - 1 else 0), 0.0)
+    submit(made, call("b", 1000, 100, seq=9))
+    assert sent(made) == ([("b", instances - 1)] if goes else [])
+
+
+def test_means_are_over_calls_and_not_tries_and_of_answers_over_those_that_came() -> None:
+    """What was expected of answers counts no more once the first has come."""
+    made = paced([A100, A6000])
+    policy = policy_of(made)
+    for k, (tokens, answer) in enumerate(((1000, 100), (3000, 300))):
+        submit(made, call(f"q{k}", tokens, answer, seq=k))
+    sent(made)
+    sent(made)
+    submit(made, call("again", 9000, 900, seq=2, tries=1))
+    assert (policy._prompt, policy._answer) == (2000.0, 200.0)
+    for run, generated, mean in (("q0", 40, 40.0), ("q1", 80, 60.0)):
+        first(made, run)
+        end(made, run, generated=generated)
+        assert policy._answer == mean
+
+
 def test_one_that_is_to_avoid_an_instance_leaves_it_to_the_next() -> None:
     made = paced([(0.0, 0.0), (0.0, 0.0)])
     made.down(InstanceDown("e", 1), 0.0)
@@ -206,8 +245,17 @@ def test_either_half_alone_is_refused_with_the_name_of_the_other() -> None:
         pair("fifo", {}, "paced", {})
     with pytest.raises(InputError, match="give them once"):
         pair("paced", {"tau": 5}, "paced", {"tau": 7})
-    both: tuple[object, object] = pair("paced", {}, "paced", {"tau": 5})
-    assert both[0] is both[1]
+    for at_order, at_place, tau in (
+        ({"tau": 5}, {}, 5.0),
+        ({}, {"tau": 5}, 5.0),
+        ({"tau": 5}, {"tau": 5}, 5.0),
+        ({}, {}, Paced().tau),
+    ):
+        order, place = pair("paced", at_order, "paced", at_place)
+        assert isinstance(order, Paced)
+        both: tuple[object, object] = order, place
+        assert both[0] is both[1]
+        assert order.tau == tau
     with pytest.raises(InputError, match="take inner='urgency' with the routing"):
         batching.make("fair", inner="paced")
     for tau in (1, float("inf"), float("nan"), "7", True):

@@ -134,6 +134,16 @@ def test_they_work_within_tenants_too() -> None:
     assert sent(queue) == ["hit"]
 
 
+@pytest.mark.parametrize("groups", [1, 2, 1000])
+def test_as_few_and_as_many_groups_as_can_be_hold_all_calls(groups: int) -> None:
+    policy = PrefixGroups(groups)
+    one = call("q", (), total=1000)
+    found = [policy.group(one, tokens) for tokens in range(1001)]
+    assert (found[0], found[-1]) == (0, groups - 1)
+    assert {*found} == {*range(groups)}
+    assert found == sorted(found)
+
+
 @pytest.mark.parametrize("groups", [0, 1001, 2.5, True, "10"])
 def test_groups_that_make_no_sense_are_refused(groups: Any) -> None:
     with pytest.raises(InputError, match="groups must be a whole number from 1 to 1000"):

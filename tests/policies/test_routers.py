@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from teola.errors import InputError
 from teola.policies.routing import ANY, ROUTING, make
-from teola.policies.routing.destinations import bound, prefill_s, wait_s
+from teola.policies.routing.destinations import TYPICAL, bound, prefill_s, wait_s
 from teola.policies.routing.dualmap import LAST
 from teola.policies.routing.marginal_cost import MarginalCost, Standings
 from teola.profile import EngineProfile, StepTime
@@ -18,6 +19,8 @@ from tests.planted import catches, edited
 from tests.policies.routed import call, end, first, prompt, route, router
 
 EARLY = [name for name in ROUTING if name not in ("least_loaded", "round_robin", "prefix_affinity")]
+REMEMBER = ("e2", "workload_balanced")
+"""They count what they have placed."""
 S, OTHER = prompt(("s", 60)), prompt(("other", 60))
 
 
@@ -316,3 +319,41 @@ def test_what_is_bound_stays_while_its_instance_is_to_be_had() -> None:
     assert bound(view, call("a", S, affinity=2, avoid=2), 0.0) == ANY
     queue.down(InstanceDown("e", 2), 0.0)
     assert bound(view, call("a", S, affinity=2), 0.0) == ANY
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mooncake_adds_up_each_token_with_all_that_stands_before_it(seed: int) -> None:
+    """Of prompts whose attention takes longer than their tokens, so that a kept one is not free."""
+    draw, keys = Random(seed), prompt(("long", 600))
+    for _ in range(8):
+        queue, least = router(make("mooncake"), 3, max_batch=50), []
+        step = StepTime(0.001, per_token_s=1e-4, per_pair_s=draw.choice([1e-7, 1e-6, 1e-5]))
+        queue.placing.routing.view.profiles = [EngineProfile(step=step, max_batch=50)] * 3
+        each_s = step.base_s / 50 + step.per_token_s
+        for i in range(3):
+            found, pending = draw.choice([0, 100, 500, 590]), draw.choice([0, 1, 30, 100])
+            if pending:
+                queue.submit(call(f"pending {i}", (), total=pending, affinity=i), 0.0)
+            kept(queue, i, keys[:found])
+            wait_s = pending * (each_s + TYPICAL * step.per_pair_s)
+            own_s = sum(each_s + step.per_pair_s * (k + 1) for k in range(found, 600))
+            least.append(wait_s + own_s)
+        assert goes("mooncake", queue, keys) == least.index(min(least)), least
+
+
+@pytest.mark.parametrize("name", [name for name in EARLY if name not in REMEMBER])
+def test_new_times_of_any_instance_count_from_the_next_call_on(name: str) -> None:
+    """What a router decides then is what a fresh one decides, that never knew others."""
+    slow = EngineProfile(step=StepTime(0.01, per_token_s=0.1, per_context_s=1e-4))
+    fast = EngineProfile(step=StepTime(1e-5, per_token_s=1e-6, per_context_s=1e-9))
+    for changed in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+        for new in (slow, fast):
+            queue, fresh = router(make(name), 3), router(make(name), 3)
+            goes(name, queue)
+            profiles = [
+                new if i in changed else one
+                for i, one in enumerate(queue.placing.routing.view.profiles)
+            ]
+            for one in (queue, fresh):
+                one.placing.routing.view.profiles = profiles
+            assert goes(name, queue) == goes(name, fresh), (changed, new)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from teola.graph import Op, Part, Prompt, Ref, Role
 from teola.passes.rewrite import map_refs
 from teola.schedule.core import Core
@@ -92,6 +94,15 @@ def test_a_prompt_that_would_wait_for_an_idle_instance_stays_in_pieces() -> None
     assert not bed.core.runs["large"].fused
     works = bed.core.queues["llm"].works
     assert works["large", LATE.index["m.ahead"]].wanted
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_prompt_that_just_fits_is_computed_at_once(over: int) -> None:
+    bed = busy()
+    rest = LATE.specs[LATE.index["m.prefill"]].planned_tokens
+    bed.begin("large", LATE, sizes={"m.ahead": FULL - rest + over})
+    run_functions(bed, 0.0)
+    assert bool(bed.core.runs["large"].fused) == (not over)
 
 
 def test_pieces_are_taken_along_in_the_order_in_which_they_are_read() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -25,6 +25,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.health import EJECTION_S
 from teola.schedule.instances import Instances, Limits
+from teola.schedule.quota import Refusal
 from tests.recording import work
 from tests.schedule.ends import ended, hear
 
@@ -275,3 +276,58 @@ def test_memory_that_is_full_closes_an_instance_until_it_tells_otherwise() -> No
     assert sent(queue) == []
     queue.changed(InstanceChanged("e", 0, 60), 0.0)
     assert len(sent(queue)) == 1
+
+
+@pytest.mark.parametrize("kind", ["busy", "away"])
+def test_those_that_refuse_at_once_are_not_asked_again_at_once(
+    kind: Literal["busy", "away"],
+) -> None:
+    """Nor those of another engine; but the same one always after the same time."""
+
+    def waits() -> list[float]:
+        made = {name: Instances([Limits(100, 4, 1, True)] * 4) for name in ("a", "b")}
+        return [
+            instances.refused(i, name, Refusal(kind), 0, 1, 0.0)
+            for name, instances in made.items()
+            for i in range(4)
+        ]
+
+    assert len({*waits()}) == 8
+    assert waits() == waits()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_those_with_room_are_found_although_only_the_time_has_passed(seed: int) -> None:
+    """`open` against a scan of all instances, which fail, come back and are asked at any time: much
+    later, or when something is to change. One that has refused depends on the time for ever, so
+    that there are lives without refusals."""
+    draw, now, batch = random.Random(seed), 0.0, 0
+    limits = Limits(100, 4, 2, continuous=bool(seed % 2))
+    instances, flying = Instances([limits] * 4), list[tuple[int, int, int]]()
+    for _ in range(250):
+        i = draw.randrange(4)
+        more = "refused" if seed >= 4 else "wait"
+        kind = draw.choice(["send", "send", "land", "well", "well", "failed", "up", "wait", more])
+        slots = instances.room(i, now)
+        if kind == "send" and slots is not None:
+            batch += 1
+            weight = draw.choice([1, slots.weight])
+            instances.send(i, batch, weight, 1)
+            flying.append((i, batch, weight))
+        elif kind in ("land", "well") and flying:
+            at, sent, weight = flying.pop(draw.randrange(len(flying)))
+            instances.land(at, sent, weight, weight)
+            if kind == "well" and (health := instances[at].health) is not None:
+                health.succeeded(now)
+        elif kind == "failed":
+            instances.failed(i, now, lost=draw.random() < 0.5)
+        elif kind == "refused":
+            why = Refusal(draw.choice(["busy", "away"]), draw.choice([None, 0.0, 7.0]))
+            instances.refused(i, "e", why, batch, batch + 1, now)
+        elif kind == "up":
+            instances.restored(i)
+        elif kind == "wait":
+            now += draw.choice([0.5, 15.0, EJECTION_S, 1000.0])
+        numbers = instances.open(now).numbers
+        instances.changed.clear()
+        assert numbers == tuple(k for k in range(4) if instances.room(k, now) is not None)

@@ -14,7 +14,8 @@ from teola.policies import batching, routing
 from teola.policies.asker import Asker
 from teola.policies.batching import BATCHING
 from teola.policies.batching.fair import Fair
-from teola.policies.routing import ROUTING
+from teola.policies.routing import ROUTING, RoutingPolicy
+from teola.policies.routing.base import Dispatched, Finished, Loads, Prefilled
 from teola.policies.work import ranges
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
@@ -73,9 +74,16 @@ def test_each_row_is_over_once_whatever_happens_under_any_policy(batch: str, rou
 class Bed:
     """One run of rows of 10 tokens in windows that a test gives, on instances of 8 places."""
 
-    def __init__(self, instances: int = 2, *, route: str = "least_loaded", batch: str = "fifo"):
+    def __init__(
+        self,
+        instances: int = 2,
+        *,
+        route: str | RoutingPolicy = "least_loaded",
+        batch: str = "fifo",
+    ):
         limits = [Limits(100, 8, 1, True)] * instances
-        policy, router = batching.make(batch), routing.make(route)
+        policy = batching.make(batch)
+        router = routing.make(route) if isinstance(route, str) else route
         self.queue = EngineQueue("llm", limits, policy, router)
         self.core = Core({"llm": self.queue}, lambda run, i: 10)
         self.said: list[Any] = []
@@ -274,6 +282,69 @@ def test_an_eighth_of_the_places_is_left_to_calls_while_they_come() -> None:
     (timer,) = bed.over(SetTimer)
     assert timer.at == CALLS_S
     assert spans(bed.tell(Timer("llm"), timer.at)) == [(7, 8)]
+
+
+@pytest.mark.parametrize(
+    ("places", "kept"), [(1, 0), (2, 1), (8, 1), (15, 1), (16, 2), (17, 2), (64, 8)]
+)
+def test_one_place_of_one_is_left_to_nobody_and_one_of_two_is(places: int, kept: int) -> None:
+    """While calls come: else rows would never go to an instance with one place."""
+    instances = Instances([Limits(100, places, 1, True)])
+    for last, leaves, expected in ((0.0, True, kept), (0.0, False, 0), (-CALLS_S, True, 0)):
+        instances.last_call, instances.leaves_room = last, leaves
+        room = instances.room(0, 0.0)
+        assert room is not None
+        assert (room.entries, room.kept) == (places, expected)
+
+
+class Hears(RoutingPolicy):
+    """Sends all to one instance, and notes what it is told."""
+
+    observes = (Dispatched, Prefilled, Finished)
+
+    def __init__(self, at: int) -> None:
+        self.at, self.told = at, list[tuple[str, int]]()
+
+    def order(self, loads: Loads, now: float) -> list[int]:
+        return [self.at] if self.at in loads else []
+
+    def observe(self, event: Any, now: float) -> None:
+        self.told.append((type(event).__name__, event.instance))
+
+
+@pytest.mark.parametrize("instance", [0, 1, 2])
+def test_to_a_router_a_window_is_one_call_wherever_it_is(instance: int) -> None:
+    """However many slices it is sent in."""
+    heard = Hears(instance)
+    bed = Bed(3, route=heard)
+    flying, rows = bed.rows(20), 0
+    while flying:
+        sent = flying.pop(0)
+        assert sent.instance == instance
+        ((_, lo, hi),) = sent.slices
+        rows += hi - lo
+        flying += bed.tell(ended(sent, *range(lo, hi)), 1.0)
+    assert rows == 20
+    assert heard.told == [("Dispatched", instance), ("Prefilled", instance), ("Finished", instance)]
+
+
+@pytest.mark.parametrize("instances", [1, 2, 3])
+def test_what_was_left_to_calls_is_filled_at_just_that_time_though_nothing_else_happens(
+    instances: int,
+) -> None:
+    """Instances that declined more rows are asked again then."""
+    bed = Bed(instances, batch="critical_path")
+    calls = Calls("calls", Asker(), 1)
+    bed.core.add(calls)
+    bed.hear(bed.core.tell("calls", Started({}), 0.0))
+    bed.rows(40)
+    for now in (0.3, 0.6, 0.9):
+        bed.tell(Timer("llm"), now)
+    assert bed.tell(Timer("llm"), 0.95) == [], "none takes more before that time"
+    before = [one.entries for one in bed.queue.instances]
+    assert before == [7] * instances
+    bed.tell(Timer("llm"), CALLS_S)
+    assert [one.entries for one in bed.queue.instances] == [8] * instances
 
 
 @catches(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+import pytest
+
 from teola.graph import Op
 from teola.policies import batching, routing
 from teola.policies.asker import Asker
@@ -29,9 +31,11 @@ from teola.schedule.events import (
     Submit,
     Withdraw,
 )
+from teola.schedule.graph_run import GraphRun
 from teola.schedule.instances import Limits
 from teola.schedule.run import AskQueues, Run
 from tests.planted import catches, edited
+from tests.schedule.plans import plan, tool
 
 WINDOW = 3
 """Rows that are out at once."""
@@ -158,3 +162,9 @@ def test_a_batching_policy_sees_its_engine_without_wanting_keys() -> None:
     assert len(policy.view) == 1
     assert policy.view.limits[0].max_batch == 2
     assert policy.seen == [0]
+
+
+@pytest.mark.parametrize("admitted", [None, 0.0, 1.0, 5.0])
+def test_a_run_is_as_old_as_its_query_even_if_that_came_at_time_0(admitted: float | None) -> None:
+    run = GraphRun("q/part", plan(tool("a")), began=5.0, admitted=admitted)
+    assert run.admitted == (5.0 if admitted is None else admitted)

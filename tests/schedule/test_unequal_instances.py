@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,8 +16,9 @@ from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Dispatch, FirstToken, InstanceDown, PrefixChanged
-from teola.schedule.instances import Instances, Limits
+from teola.schedule.instances import LOOKS_S, Instances, Limits
 from teola.schedule.prefix_index import FORGOTTEN_S, PrefixIndex
+from teola.schedule.quota import Refusal
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.recording import work
@@ -151,3 +154,84 @@ def test_what_a_large_one_had_goes_to_the_small_one_as_far_as_that_takes_it() ->
     for w in [w for w in queue.works.values() if w.on(1)]:
         queue.first_token(FirstToken("e", 1, w.run, 0), 2.0)
     assert sent(queue, 2.0) == [(1, 80)]
+
+
+@pytest.mark.parametrize("slowness", [1.5, 3.0, 5.0])
+def test_a_slow_instance_is_worth_it_as_soon_as_it_is_no_later(slowness: float) -> None:
+    """Of `waiting` calls the last would be done elsewhere after 1 + waiting / places times a fast
+    one's time. Where no fast one is at work, or one has room that was passed by, it goes."""
+    idle = Instances([Limits(100, 8, 1, True)] * 2)
+    idle.weigh((slowness, 1.0))
+    assert idle.open(0.0).numbers == (0, 1)
+    assert idle.worth(0, 1, 0.0)
+    idle.down(1, healing=True)
+    assert idle.open(0.0).numbers == (0,)
+    assert idle.worth(0, 1, 0.0)
+    for places in (1, 2, 3, 4):
+        instances = Instances([Limits(100, 8, 1, True), *[Limits(100, places, 1, True)] * 2])
+        instances.weigh((slowness, 1.0, 1.0))
+        for k in range(2 * places):
+            instances.send(1 + k % 2, k, 1, 1)
+        assert instances.open(0.0).numbers == (0,)
+        for waiting in range(1, 20):
+            worth = slowness <= 1 + waiting / (2 * places)
+            assert instances.worth(0, waiting, 0.0) == worth, (places, waiting)
+            alone = slowness <= 1 + waiting / places
+            assert instances.worth(0, waiting, 0.0, among={0, 2}) == alone
+            assert instances.worth(1, waiting, 0.0), "a fast one always is"
+
+
+def test_a_slow_instance_is_looked_at_again_after_just_so_long() -> None:
+    instances = Instances([Limits(100, 8, 1, True)] * 3)
+    instances.weigh((1.0, 3.0, 4.0))
+    for sent_at in (0.0, 7.0):
+        instances[1].sent_at = instances[2].sent_at = sent_at
+        for after, due in ((0.0, []), (LOOKS_S - 0.5, []), (LOOKS_S, [1, 2]), (90.0, [1, 2])):
+            assert [*instances.due(sent_at + after)] == due
+    instances.send(1, 0, 10, 1)
+    assert [*instances.due(500.0)] == [2], "one that is at work will tell anyway"
+    instances.down(2, healing=True)
+    instances.land(1, 0, 10, 10)
+    assert [*instances.due(500.0)] == [1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_how_long_something_waited_for_limits_is_added_up(seed: int) -> None:
+    """The time from a look at which something waited and no instance took anything to the next look
+    at which that was otherwise."""
+    draw, now, total, since = Random(seed), 0.0, 0.0, None
+    instances = Instances([Limits(100, 8, 1, True)] * 2)
+    until = [0.0, 0.0]
+    for batch in range(60):
+        now += draw.choice([0.0, 0.25, 1.0, 5.0])
+        if draw.random() < 0.4:
+            i = draw.randrange(2)
+            why = Refusal("busy", draw.choice([1.0, 2.5, 6.0]))
+            until[i] = instances.refused(i, "e", why, batch, batch + 1, now)
+        waits = draw.random() < 0.8
+        closed = waits and all(now < at for at in until)
+        total += now - since if since is not None and not closed else 0.0
+        since = None if not closed else now if since is None else since
+        instances.limited(now, waits=waits)
+        later = now + draw.choice([0.0, 0.5])
+        expected = total + (later - since if since is not None else 0.0)
+        assert instances.limited_s(later) == pytest.approx(expected)
+    assert total > 0.0
+
+
+def test_a_mean_prompt_is_that_of_all_calls_and_each_row_is_one() -> None:
+    draw, instances = Random(1), Instances([Limits(1000, 90, 1, True, 100, 16)] * 2)
+    assert (instances.mean_tokens, instances.fits([*instances])) == (0.0, inf)
+    tokens = calls = 0
+    for batch in range(30):
+        entries = draw.choice([1, 1, 2, 8])
+        items = entries * draw.randint(1, 90)
+        instances.send(draw.randrange(2), batch, items, entries, found=draw.randrange(items))
+        tokens, calls = tokens + items, calls + entries
+        assert instances.mean_tokens == pytest.approx(tokens / calls)
+        assert instances.fits([instances[0]]) == pytest.approx(1600 / (tokens / calls))
+        assert instances.fits([*instances]) == pytest.approx(3200 / (tokens / calls))
+    untold = Instances([Limits(1000, 90, 1, True, 100, 16), Limits(1000, 90, 1, True)])
+    untold.send(0, 0, 40, 1)
+    assert untold.fits([untold[0]]) == 40.0
+    assert untold.fits([*untold]) == inf

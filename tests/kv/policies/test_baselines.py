@@ -12,7 +12,7 @@ from teola.engine import NextRead
 from teola.errors import InputError, UnknownName
 from teola.kv import POLICIES, Access, make_policy
 from teola.kv.policies import FirstIn, Gdfs
-from teola.kv.policies.ranks import Ranked
+from teola.kv.policies.ranks import Ranked, Ranks
 from tests.kv.policies.replaying import Watched, asked
 from tests.planted import catches, edited
 
@@ -141,3 +141,31 @@ def test_options_are_checked(policy: str, option: str, value: object) -> None:
 def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(UnknownName, match="did you mean 'life_s'"):
         make_policy("workload_aware", live_s=1.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_lowest_rank_goes_first_however_many_have_gone(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a sort of all that are ranked; ranks without blocks are cleared away now and then."""
+    monkeypatch.setattr("teola.kv.policies.ranks.SPARE", 3)
+    draw, ranks, live = random.Random(seed), Ranks(), dict[int, float]()
+    assert ranks.first() is None
+    for block in range(300):
+        rank = float(draw.choice([draw.randrange(5), draw.randrange(1000)]))
+        ranks.put(block, rank)
+        live[block] = rank
+        while len(live) > 6 or (live and draw.random() < 0.3):
+            gone = draw.choice([*live])
+            if draw.random() < 0.5:
+                ranks.drop(gone)
+            else:
+                expected = min(live.items(), key=lambda entry: (entry[1], entry[0]))
+                popped = ranks.pop()
+                assert popped == expected[::-1]
+                gone = popped[1]
+            del live[gone]
+            assert gone not in ranks
+        expected = min(live.items(), key=lambda entry: (entry[1], entry[0]), default=None)
+        assert ranks.first() == (expected and expected[::-1])
+        assert len(ranks._ranks) <= 2 * 7 + 3, "what is gone is cleared away"

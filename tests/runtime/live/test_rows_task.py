@@ -370,6 +370,45 @@ def test_tries_that_fail_are_paid_for() -> None:
     assert account.held_tokens == account.open == 0
 
 
+class TellsAt(Model):
+    """Answers in three pieces. A row's text says with which of them it tells what the row has taken
+    by then; and behind which it breaks off, the first time."""
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        text = call.parts[1].text
+        tells, _, breaks = text.partition(" breaks ")
+        self.calls[text] += 1
+        for k in range(3):
+            yield Delta("abc"[k], usage=Usage(20, k + 1, 16) if str(k) in tells else None)
+            await asyncio.sleep(0)
+            if breaks == str(k) and self.calls[text] == 1:
+                raise EngineError("it broke off", retryable=True)
+
+
+@pytest.mark.parametrize("breaks", ["", "0", "1", "2"])
+def test_what_a_row_took_is_told_with_any_piece_and_the_last_that_tells_counts(breaks: str) -> None:
+    """Of a try that broke off, too. Where nothing is told, a token has four characters."""
+    account, heard = BudgetAccount(most_tokens=100_000), Heard()
+    tells = ["", "0", "1", "2", "01", "12", "02", "012"]
+    if breaks:  # of those that have told something by then
+        tells = [one for one in tells if one and one[0] <= breaks]
+    texts = [f"{one} breaks {breaks}" if breaks else one for one in tells]
+    with Runtime({"llm": EngineConfig(lambda: TellsAt(8))}, learn=False) as runtime:
+        rows = (Row(k, text) for k, text in enumerate(texts))
+        end = runtime.ask_rows(RowsCall(""), rows, heard, budget=Ledger(account)).result(S)
+    assert (end.state, end.tries) == ("ok", (2 if breaks else 1) * len(tells))
+    expected = 0
+    for answer in heard:
+        one = tells[answer.id]
+        took = int(one[-1]) + 1 if one else None
+        assert answer == RowAnswer(answer.id, "abc", None, *((20, 16, took) if took else ()))
+        expected += 20 + took if took else 1
+        if breaks:
+            expected += 20 + max(int(piece) + 1 for piece in one if piece <= breaks)
+    assert account.tokens == expected
+    assert account.held_tokens == account.open == 0
+
+
 @catches(
     "given-up-is-free",
     "what is stopped when its run has ended is not counted",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,14 +12,17 @@ import pytest
 from teola import App, Condition, Each, Generate, Runtime, component
 from teola.engine import Hit
 from teola.errors import OutputError, QueryFailed
+from teola.graph import Op, Ref
 from teola.query.job import Job
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.runtime.live import steps as kept_steps
 from teola.runtime.live.outcomes import results_kept
 from teola.runtime.live.steps import Steps, key_of_step, packed, unpacked
+from teola.schedule.graph_run import GraphRun
 from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
+from tests.schedule.plans import call, plan
 
 RAN: list[str] = []
 
@@ -279,3 +283,52 @@ def test_a_long_name_is_cut_to_its_digest(app: App) -> None:
     long = GraphRun("q" + "/each/item/1" * 100, plan)
     assert len(key_of_step("q", long, 0)) == 64
     assert key_of_step("q", long, 0) != key_of_step("q", long, 1)
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 2, 4])
+@pytest.mark.parametrize("of", ["m", "other"])
+def test_no_piece_of_a_prompt_is_computed_for_an_answer_that_is_known(pieces: int, of: str) -> None:
+    """However many pieces it has; of another call's they are."""
+    _, first, *rest = call("m", ahead=True)
+    middle = [
+        replace(
+            first,
+            id=f"m.piece{k}",
+            op=Op.PARTIAL_PREFILLING,
+            inputs=(("sequence", Ref(f"m.piece{k - 1}", "sequence")), first.inputs[1]),
+        )
+        for k in range(pieces)
+    ]
+    chain = [replace(one, inputs=one.inputs[k == 0 :]) for k, one in enumerate(middle)]
+    last = replace(
+        first, inputs=(("sequence", Ref(f"m.piece{pieces - 1}", "sequence")), first.inputs[1])
+    )
+    head = last if pieces else replace(first, op=Op.PREFILLING, inputs=first.inputs[1:])
+    p = plan(*chain, head, *rest)
+    run, log = GraphRun("q", p), {f"{of}": "{}"}
+    expected = {*range(pieces + 1)} if of == "m" else set()
+    assert Steps("q", log).known(run) == expected
+
+
+@pytest.mark.parametrize(("before", "more"), [(0, 0), (0, 1), (30, 0), (30, 1), (60, 0)])
+async def test_as_much_as_can_be_kept_is_kept_with_what_was_kept_before(
+    before: int, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By length of their JSON: one step, and all of a query, whatever server kept them."""
+    monkeypatch.setattr(kept_steps, "MOST_QUERY", 100)
+    steps = Steps("q", {"old": "x" * before, "begun": None})
+    for k in range(2):
+        await steps.keep(f"step{k}", {"v": "y" * 11})  # 20 characters of JSON
+    left = 60 - before + more
+    if more or left < 9:
+        with pytest.raises(OutputError, match="more than can be kept"):
+            await steps.keep("last", {"v": "z" * max(0, left - 9)})
+        assert "last" not in steps.found
+    else:
+        await steps.keep("last", {"v": "z" * (left - 9)})
+        assert len(steps.found["last"] or "") == left
+    monkeypatch.setattr(kept_steps, "MOST_VALUE", 20)
+    fresh = Steps("q")
+    await fresh.keep("fits", {"v": "y" * 11})
+    with pytest.raises(OutputError, match="has 21 characters"):
+        await fresh.keep("one more", {"v": "y" * 12})

@@ -75,6 +75,42 @@ async def test_a_query_inside_another_is_as_old_as_that_where_times_are_known() 
         assert (work.began, work.admitted, work.longer_s) == (7.0, age, total_s)
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+async def test_who_listens_hears_of_each_query_as_it_begins_and_ends_and_of_none_inside(
+    depth: int,
+) -> None:
+    """And as many are in flight as have begun."""
+    heard: list[tuple[object, ...]] = []
+
+    class Listener:
+        def began(self, id: str, asker: Asker, now: float) -> None:
+            heard.append(("began", id, bench.live.outermost))
+
+        def ended(self, id: str, trace: Trace, well: bool, now: float) -> None:
+            heard.append(("ended", id, well))
+
+    p = plan(*call("m"))
+    async with Bench({"llm": HashModel()}) as bench:
+        bench.live.listeners.append(Listener())
+        for id, given in (("q", {"question": "why?"}), ("none", {})):
+            trace, asker = Trace(id, "rag", p, 0.0), Asker("b", "rag", id, 0.0)
+            terms, context = (
+                Terms(depth=depth),
+                QueryContext(id, "b", deadline=bench.live.loop.time() + 30.0),
+            )
+            ending = await bench.live.execute(p, given, context, asker, trace, terms=terms)
+            assert bench.live.outermost == 0
+            assert ending.state in (State.OK, State.PARTIAL)
+        late = QueryContext("late", "b", deadline=bench.live.loop.time() - 1.0)
+        trace, asker = Trace("late", "rag", p, 0.0), Asker("b", "rag", "late", 0.0)
+        given = {"question": "why?"}
+        ending = await bench.live.execute(p, given, late, asker, trace, terms=Terms(depth=depth))
+        assert (ending.state, bench.live.outermost) == (State.DEADLINE, 0)
+    each = (("q", True), ("none", True), ("late", False))
+    expected = [pair for id, well in each for pair in (("began", id, 1), ("ended", id, well))]
+    assert heard == (expected if not depth else [])
+
+
 def simulated(batching: str = "topology") -> Sim:
     """One LLM, which takes one prompt at a time."""
     profile = paper("13b")
