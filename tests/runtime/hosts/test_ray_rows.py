@@ -1,4 +1,4 @@
-"""A worker of rows, without a cluster: what it asks, tells and counts; see tables/test_on_ray.py."""
+"""A worker of rows, without a cluster: what it asks, tells and counts (tables/test_on_ray.py)."""
 
 from __future__ import annotations
 
