@@ -248,6 +248,24 @@ def test_unknown_names_are_not_found(client: httpx.Client) -> None:
     assert client.put("/v1/apps").status_code == 405
 
 
+def test_who_answers_what_does_not_ask_is_told_so(client: httpx.Client) -> None:
+    """Whether it runs or has ended; who names none is told that there is none."""
+
+    def answered(id: str, **body: Any) -> tuple[int, str]:
+        response = client.post(f"/v1/queries/{id}/answers", json={"answer": True, **body})
+        return response.status_code, response.json()["error"]["code"]
+
+    ids = [ask(client, question).headers["x-query-id"] for question in ("hello", "fail")]
+    ids.append(ask(client, "wait", mode="background").headers["x-query-id"])
+    for id in ids:
+        assert answered(id) == (409, "answered")
+        assert answered(id, ask="a question") == (409, "answered")
+        assert answered(id, more=1)[0] == 422
+    assert client.delete(f"/v1/queries/{ids[2]}").json()["state"] == "cancelled"
+    assert answered(ids[2]) == (409, "answered")
+    assert answered("0" * 32) == (404, "not_found")
+
+
 def test_more_than_may_run_are_refused_at_once(client: httpx.Client, served: Served) -> None:
     served.board.most = 1
     try:

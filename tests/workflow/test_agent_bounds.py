@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import pytest
 
 from teola import Agent, App, Runtime
 from teola.engine import Call, Delta, Usage
-from teola.errors import InputError, QueryFailed
+from teola.errors import EngineError, InputError, QueryFailed
 from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.run_secrets import ReadSecrets, Secrets
@@ -188,9 +189,95 @@ def test_bounds_hold_over_runs_inside_each_other() -> None:
     assert own.has_to_answer(), "its own bound holds where none is around it"
 
 
-def test_a_cost_needs_prices() -> None:
-    with pytest.raises(InputError, match="most_cost needs prices"):
-        Agent([search], most_cost=1.0)
+class Taken:
+    """What a run inside others took, added up anew for each question. parts: prompts and answers
+    of each."""
+
+    def __init__(self, bound: Bound, around: Taken | None, returns: bool) -> None:
+        self.bound, self.around, self.returns = bound, around, returns
+        self.parts = list[tuple[int, int]]()
+
+    def add(self, prompt: int, answer: int) -> None:
+        self.parts.append((prompt, answer))
+        if self.around is not None:
+            self.around.add(prompt, answer)
+
+    def cost(self, prompt: int, answer: int) -> float:
+        prompts, answers = self.bound.prices
+        return (prompts * prompt + answers * answer) / 1e6
+
+    def has_to_answer(self, turns: int = 2) -> bool:
+        inner = False
+        for bound, sizes in (
+            (self.bound.tokens, [sum(part) for part in self.parts]),
+            (self.bound.cost, [self.cost(*part) for part in self.parts]),
+        ):
+            if bound is not None and sum(sizes) >= bound:
+                raise EngineError("nothing is left")
+            inner |= bound is not None and sum(sizes) + turns * max(sizes, default=0) > bound
+        if self.around is None:
+            return inner
+        return self.around.has_to_answer(turns + self.returns) or inner
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_left_is_reckoned_from_all_that_was_taken(seed: int) -> None:
+    """Tokens and money, in three runs inside each other, against sums. An eighth of a million
+    tokens at 8 a million costs exactly 1, so that bounds are met exactly."""
+    chance, eighth = Random(seed), 125_000
+    runs, slow = list[Spending](), list[Taken]()
+    for depth in range(3):
+        bound = Bound(
+            chance.choice((None, eighth * chance.randint(15, 40))),
+            chance.choice((None, float(chance.randint(15, 40)))),
+            chance.choice(((8.0, 0.0), (0.0, 8.0), (8.0, 16.0))),
+        )
+        returns = bool(depth) and chance.random() < 0.5
+        around = (runs[-1], f"call/{depth}") if runs else None
+        runs.append(Spending(bound, around=around, returns=returns))
+        slow.append(Taken(bound, slow[-1] if slow else None, returns))
+    for _ in range(30):
+        depth = chance.randrange(3)
+        took = eighth * chance.randint(0, 2), eighth * chance.randint(0, 1)
+        if depth and chance.random() < 0.2:  # it ends, and with it what it had not told
+            told = runs[depth - 1].ahead.get(f"call/{depth}", (0, 0))
+            runs[depth - 1].ended(f"call/{depth}", told[0] + took[0], told[1] + took[1])
+            depth -= 1
+        else:
+            runs[depth].add(*took)
+        slow[depth].add(*took)
+        for run, one in zip(runs, slow, strict=True):
+            assert run.tokens == sum(map(sum, one.parts))
+            assert run.cost == sum(one.cost(*part) for part in one.parts)
+            try:
+                expected: bool | None = one.has_to_answer()
+            except EngineError:
+                expected = None
+            try:
+                assert run.has_to_answer() is expected
+            except EngineError:
+                assert expected is None
+
+
+@pytest.mark.parametrize("prompts", [0.0, 2.0])
+@pytest.mark.parametrize("answers", [0.0, 10.0])
+@pytest.mark.parametrize("most_cost", [None, 1.0])
+def test_a_cost_needs_a_price(prompts: float, answers: float, most_cost: float | None) -> None:
+    """Prompts, or answers, may be free."""
+    prices = prompts, answers
+    if most_cost is not None and not prompts + answers:
+        with pytest.raises(InputError, match="most_cost needs prices"):
+            Agent([search], most_cost=most_cost, prices=prices)
+    else:
+        agent = Agent([search], most_cost=most_cost, prices=prices)
+        assert agent.config.bound == Bound(None, most_cost, prices)  # type: ignore[attr-defined]
+
+
+def test_as_many_turns_are_needed_as_have_to_be_taken() -> None:
+    for choice, least in (("auto", 1), ("none", 1), ("required", 2), ("search", 2)):
+        Agent([search], tool_choice=choice, at_most=least)
+        with pytest.raises(InputError, match="at_most"):
+            Agent([search], tool_choice=choice, at_most=least - 1)
 
 
 # --- secrets ------------------------------------------------------------------------------------

@@ -104,6 +104,11 @@ def _with(document: Any, metadata: Mapping[str, Any]) -> Any:
     if isinstance(document, Source):
         check_metadata(metadata)
         return replace(document, metadata={**metadata, **document.metadata})
-    if not isinstance(document, dict) or not isinstance(document.get("metadata", {}), dict):
+    if not isinstance(document, dict):
         return document
-    return {**document, "metadata": {**metadata, **document.get("metadata", {})}}
+    own = document.get("metadata")
+    if own is None:  # as one who says nothing of it
+        own = {}
+    if not isinstance(own, dict):
+        return document
+    return {**document, "metadata": {**metadata, **own}}

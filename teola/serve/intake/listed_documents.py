@@ -13,6 +13,7 @@ import asyncio
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -71,39 +72,46 @@ class Intake:
         receive: of the request, whose client's leaving ends the fetching. limit_s: seconds for it.
         Raises InputError, DeadlineExceeded, ClientDisconnect.
         """
-        fetched = dict(inputs)
+        fetched, forms = dict(inputs), Counter[str]()
+        to_get: dict[str, list[Any]] = {}
         for name, kind in app.inputs.items():
-            value = inputs.get(name)
-            if kind is not Kind.DOCUMENTS or value is None:
-                continue
-            listed = value if isinstance(value, list) else [value]
-            if self._to_get(name, listed):
-                getting = self._got(listed, upload, limit_s)
-                sources = await first(getting, gone(receive))
-                if sources is None:
-                    raise ClientDisconnect
-                fetched[name] = sources
+            if kind is Kind.DOCUMENTS and (value := inputs.get(name)) is not None:
+                listed = value if isinstance(value, list) else [value]
+                if self._to_get(name, listed, forms):
+                    to_get[name] = listed
+        allowance = Allowance(TOGETHER_BYTES)
+        until = asyncio.get_running_loop().time() + limit_s
+        for name, listed in to_get.items():
+            sources = await first(self._got(listed, upload, allowance, until), gone(receive))
+            if sources is None:
+                raise ClientDisconnect
+            fetched[name] = sources
         return fetched
 
-    def _to_get(self, name: str, listed: Sequence[Any]) -> bool:
-        """Whether some documents are not there yet. Raises InputError for what is none."""
-        if len(listed) > MAX_DOCUMENTS:
+    def _to_get(self, name: str, listed: Sequence[Any], forms: Counter[str]) -> bool:
+        """Whether some documents are not there yet. forms: of the query's documents so far, to
+        which it adds these. Raises InputError for what is none."""
+        if forms.total() + len(listed) > MAX_DOCUMENTS:
             raise InputError(f"input {name!r}: at most {MAX_DOCUMENTS} documents belong to a query")
-        forms = [_form(name, document) for document in listed]
-        if forms.count("data") > FILES:
+        own = Counter(_form(name, document) for document in listed)
+        forms += own
+        if forms["data"] > FILES:
             raise InputError(f"input {name!r}: at most {FILES} documents of a query are files")
-        if forms.count("url") > URLS:
+        if forms["url"] > URLS:
             raise InputError(f"input {name!r}: at most {URLS} documents of a query are URLs")
-        if "url" in forms and self.fetcher is None:
+        if own["url"] and self.fetcher is None:
             raise InputError(
                 f"input {name!r}: this server fetches no documents by URL (documents_by_url in its "
                 "configuration); send the document itself"
             )
-        return "data" in forms or "url" in forms
+        return own["data"] + own["url"] > 0
 
-    async def _got(self, listed: Sequence[Any], upload: Upload, limit_s: float) -> list[Any]:
-        """All of them, a few at a time; the first that cannot be had ends it."""
-        allowance, turns = Allowance(TOGETHER_BYTES), asyncio.Semaphore(AT_ONCE)
+    async def _got(
+        self, listed: Sequence[Any], upload: Upload, allowance: Allowance, until: float
+    ) -> list[Any]:
+        """All of them, a few at a time; the first that cannot be had ends it. until: on the loop's
+        clock."""
+        turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(document: Any) -> Any:
             async with turns:
@@ -113,7 +121,7 @@ class Intake:
         missing = [i for i, document in enumerate(listed) if not _is_there(document)]
         tasks = [asyncio.ensure_future(one(listed[i])) for i in missing]
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout_at(until):
                 for i, source in zip(missing, await asyncio.gather(*tasks), strict=True):
                     sources[i] = source
                 return sources

@@ -111,6 +111,31 @@ def test_long_texts_are_measured_by_a_prefix(encode: Encode) -> None:
     assert len(counter("ab" + " " * 100 + "cd")) == 2  # white space is not a reason to stop
 
 
+def test_words_that_a_tokenizer_swallows_count_by_their_characters() -> None:
+    """Each word of more than 100 is one token to it: then all characters count, 8 to a token, also
+    those of other words; and all those that are none at all count 64 to a token."""
+
+    def words(text: str) -> list[int]:
+        return [0] * len(text.split())
+
+    counter = TokenCounter(words, 254, threading.Event())
+    for lengths, tokens in (
+        ((100, 100, 100), 304 // 64),
+        ((101,), 101 // 8),
+        ((101, 100), 201 // 8),
+        ((3, 200, 7, 300, 200), 710 // 8),
+        ((1,) * 40 + (101,), 41),
+        ((1,) * 3, 3),
+        ((127,) * 2, 254 // 8),
+    ):
+        text = " ".join("x" * length for length in lengths)
+        assert len(counter(text)) == tokens, lengths
+    assert len(counter(" " * 640)) == 10
+    one = TokenCounter(lambda text: [0] * (3 if text == "y" else len(text.split())), 254,
+                       threading.Event())  # fmt: skip
+    assert [len(one(text)) for text in ("x", "y", " ", "x", "y", "")] == [1, 3, 0, 1, 3, 0]
+
+
 def test_splitting_stops_when_nobody_waits(encode: Encode) -> None:
     cancelled = threading.Event()
     cancelled.set()

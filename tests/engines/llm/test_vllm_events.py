@@ -286,3 +286,44 @@ def test_random_lives_of_blocks() -> None:
             assert told.isdisjoint(change.stored)
             told |= set(change.stored)
             assert told == {block_keys.of_ids([one] * 4, 4, "salt-a").blocks[0] for one in copies}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_each_loss_what_may_be_kept_is_asked_for_again(seed: int) -> None:
+    """Lost messages, restarts, an end to all, and connections that were begun anew: of each key it
+    is written down beside it when it was told last, and when it was asked for."""
+    chance = random.Random(seed)
+    keys = {n: block_keys.of_ids([n] * 4, 4, "salt-a").blocks[0] for n in range(6)}
+    blocks, told, known = StoredBlocks(4), dict[int, str](), False
+    number, lost = chance.choice((0, 7)), True  # nothing is heard of what was before
+    for _ in range(150):
+        match chance.randrange(8):
+            case 0:
+                assert blocks.clear() == CLEARED
+                told, known, lost = {}, False, True
+            case 1 if not lost:
+                number += 2  # one is lost
+                change = blocks.read(number, message())
+                assert change.cleared
+                told, known, number = {}, False, number + 1
+            case 2:
+                change = blocks.read(0, message())
+                assert change.cleared == (not lost and number != 0)
+                if change.cleared:
+                    told = {}
+                known, lost, number = True, False, 1
+            case 3:
+                blocks.read(number, message({"type": "AllBlocksCleared"}))
+                told, known, lost, number = {}, True, False, number + 1
+            case 4 | 5:
+                n = chance.choice(list(keys))
+                kept = told.get(n) == "kept"
+                blocks.read(number, message(removed(n) if kept else stored([n], [n] * 4)))
+                told[n] = "gone" if kept else "kept"
+                known, lost, number = known or number == 0, False, number + 1
+            case _:
+                n = chance.choice(list(keys))
+                wanted = not known and told.get(n) not in ("kept", "asked")
+                assert blocks.missed(keys[n]) == wanted
+                if wanted:
+                    told[n] = "asked"

@@ -260,6 +260,10 @@ async def test_only_one_at_a_time(store: PgVector, other: PgVector, corner: Corn
     await work.begin()
     with pytest.raises(InputError, match="is being embedded anew already"):
         await Work(other, corner, NEW).begin()
+    for beside in (Corner(), replace(corner, collection="letters")):
+        await index(store, beside, "a")
+        await Work(other, beside, NEW).all()
+        assert (await best(store, beside, NEW, "a 1")).text == "a 1"
     await work.work.close()
     await Work(other, corner, NEW).all()
     with pytest.raises(UnknownName, match=r"unknown collection 'ships'.*papers"):

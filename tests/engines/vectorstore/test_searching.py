@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 
 from teola.errors import InputError
 from teola_engines.vectorstore import PgVector
 from teola_engines.vectorstore.schema import ChunkTables
-from teola_engines.vectorstore.searching import SearchedVersion, SearchRequest, read
+from teola_engines.vectorstore.searching import SearchedVersion, SearchRequest, _plan, read
 from tests.planted import catches, edited
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
@@ -215,6 +216,24 @@ async def test_a_large_collection_is_searched_through_its_own_index(
 
     assert await indexing.delete(corner.tenant, corner.collection, None) == parts
     assert server.rows("SELECT 1 FROM pg_indexes WHERE indexname = %s", index) == []
+
+
+async def test_an_index_looks_at_more_candidates_than_are_asked_for(
+    server: Server,
+) -> None:
+    """Who asks for one hit gets it from among as many candidates as who asks for a hundred."""
+    shown = "SELECT current_setting('hnsw.ef_search')::int, current_setting('enable_sort')"
+    async with (
+        await psycopg.AsyncConnection.connect(server.admin) as connection,
+        connection.transaction(),
+    ):
+        for top_k, candidates in {
+            1: 200, 100: 200, 101: 202, 499: 998, 500: 1000, 501: 1000, 10_000: 1000
+        }.items():  # fmt: skip
+            for plain in ("off", "on"):
+                await _plan(connection, plain, top_k)
+                told = await (await connection.execute(shown)).fetchone()
+                assert told == (candidates, plain)
 
 
 async def test_small_collections_have_no_index(

@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import openai
@@ -18,8 +20,11 @@ from starlette.types import Message
 
 from teola import Runtime
 from teola.catalogue import load_app
-from teola.serve.intake.listed_documents import Intake
-from teola.serve.intake.uploads import Upload
+from teola.errors import DeadlineExceeded, InputError
+from teola.serve.intake.fetching import NewPath
+from teola.serve.intake.listed_documents import TOGETHER_BYTES, Intake
+from teola.serve.intake.uploads import Allowance, Upload
+from teola.workflow.kinds import Kind
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
 
@@ -155,3 +160,82 @@ async def test_files_of_a_query_that_is_cancelled_while_they_are_written_are_not
         upload.remove()
     await asyncio.get_running_loop().shutdown_default_executor()
     assert not kept()
+
+
+# --- of several inputs ----------------------------------------------------------------------
+
+
+TWO: Any = SimpleNamespace(inputs=dict.fromkeys(("old", "new"), Kind.DOCUMENTS))
+"""An application that takes two lists of documents."""
+
+
+class Slow:
+    """A fetcher. size: of each document. takes_s: to get one."""
+
+    def __init__(self, size: int = 0, takes_s: float = 0.0) -> None:
+        self.size, self.takes_s, self.asked = size, takes_s, list[str]()
+
+    async def fetch(self, url: str, place: NewPath, allowance: Allowance) -> Path:
+        self.asked.append(url)
+        await asyncio.sleep(self.takes_s)
+        allowance.take(self.size)
+        path = place(".txt")
+        path.write_text(url)
+        return path
+
+
+@pytest.fixture
+def upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Upload]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    upload = Upload()
+    yield upload
+    upload.remove()
+
+
+def documents(kind: str, count: int) -> list[dict[str, Any]]:
+    """So many that differ."""
+    whole = {"url": "http://a.example/", "data": "QQ==", "text": ""}[kind]
+    return [{"name": f"{k}.txt", kind: f"{whole}{k}" if kind == "url" else whole}
+            for k in range(count)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "most", "told"),
+    [
+        ("url", 16, "16 documents of a query are URLs"),
+        ("data", 100, "100 documents of a query are files"),
+        ("text", 10_000, "10000 documents belong to a query"),
+    ],
+)
+async def test_bounds_on_how_many_hold_for_all_inputs_together(
+    upload: Upload, kind: str, most: int, told: str
+) -> None:
+    slow: Any = Slow()
+    intake, few = Intake(slow), most // 3
+    inputs = {"old": documents(kind, few), "new": documents(kind, most - few), "k": 3}
+    found = await intake.documents(TWO, inputs, upload, _stays, 30.0)
+    assert [len(found[name]) for name in TWO.inputs] == [few, most - few]
+    assert (found["k"], len(slow.asked)) == (3, most if kind == "url" else 0)
+    inputs["new"] = documents(kind, most - few + 1)
+    with pytest.raises(InputError, match=f"'new': at most {told}"):
+        await intake.documents(TWO, inputs, upload, _stays, 30.0)
+    assert len(slow.asked) <= most, "nothing is fetched for what is refused"
+
+
+@pytest.mark.parametrize("inputs", [("old",), ("old", "new")])
+async def test_bytes_are_counted_for_all_inputs_together(
+    upload: Upload, inputs: tuple[str, ...]
+) -> None:
+    half: Any = Slow(TOGETHER_BYTES // 2)
+    listed = {name: documents("url", 2 // len(inputs)) for name in inputs}
+    await Intake(half).documents(TWO, listed, upload, _stays, 30.0)
+    half.size += 1
+    with pytest.raises(InputError, match="too large together"):
+        await Intake(half).documents(TWO, listed, upload, _stays, 30.0)
+
+
+async def test_the_time_for_documents_is_one_for_all_inputs(upload: Upload) -> None:
+    slow: Any = Slow(takes_s=0.02)
+    inputs = {name: documents("url", 1) for name in TWO.inputs}
+    with pytest.raises(DeadlineExceeded):
+        await Intake(slow).documents(TWO, inputs, upload, _stays, 0.03)

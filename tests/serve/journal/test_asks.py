@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import pytest
 
@@ -19,12 +22,14 @@ from tests.serve.journal.test_holders import reached
 ASKS = ("first", "second", "third")
 
 
-async def filed(journal: Journal, id: str) -> None:
+async def filed(
+    journal: Journal, id: str, steps: Mapping[str, str | None] = MappingProxyType({})
+) -> None:
     """A query of this id, which waits for answers to all of them."""
     query = Filed(id, "t", "app", "{}", time.time(), 60.0, 60.0, "code")
     schema = {"type": "boolean"}
     asks = [Inquiry(ask, id, "ask", "c", f"{ask}?", schema) for ask in ASKS]
-    await durable.file(journal, query, {}, asks)
+    await durable.file(journal, query, steps, asks)
 
 
 async def still_open(journal: Journal, *ids: str) -> dict[str, list[str] | None]:
@@ -52,6 +57,23 @@ async def test_each_is_answered_once_and_the_others_stay_open(made: str) -> None
                     await durable.answer(journal, "t", "q", "fourth", True, takes=False)
         assert await still_open(journal, "q") == {}
         assert (await durable.steps_of(journal, "t", "q"))["first"] == '{"answer": true}'
+
+
+async def test_who_goes_on_gets_answers_for_all_that_has_no_result(made: str) -> None:
+    """Also for what was begun, of which people were asked what had become of it; what has a result
+    keeps that, and what nobody has answered is as it was."""
+    steps = {"second": None, "third": '{"value": 1}', "before": '{"value": 2}', "begun": None}
+    async with reached(made) as journal:
+        await filed(journal, "q", steps)
+        told = {"first?": "null", "second?": "null", "third?": "null"}
+        assert await durable.steps_of(journal, "t", "q") == {**steps, **told}
+        answers = dict[str, str]()
+        for ask, answer in (("second", True), ("first", False), ("third", True)):
+            await durable.answer(journal, "t", "q", ask, answer, takes=False)
+            if ask != "third":
+                answers[ask] = json.dumps({"answer": answer})
+            found = await durable.steps_of(journal, "t", "q")
+            assert found == {**steps, **told, **answers}
 
 
 @pytest.mark.parametrize("broken", ASKS)

@@ -120,6 +120,27 @@ def test_a_database_that_comes_back_is_used_again(monkeypatch: pytest.MonkeyPatc
         embedded.close()
 
 
+async def test_one_that_is_reached_again_and_again_leaves_nothing_behind(dsn: str) -> None:
+    """Whether its connections were lost or not: what watches them is there once, and then gone."""
+    journal, before = Journal(Given(dsn), 1.0), asyncio.all_tasks()
+    others = """
+        SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'teola-journal'
+    """
+    held = list[int]()
+    for lost in (False, True, False, True):
+        await journal.open()
+        for tenant in ("alice", None):
+            async with journal.database.transaction(tenant) as connection:
+                await connection.execute("SELECT 1")
+        held.append(len(asyncio.all_tasks()))
+        if lost:
+            rows(dsn, others)
+    assert held == held[:1] * 4
+    await journal.close()
+    assert asyncio.all_tasks() == before
+
+
 def test_it_is_kept_where_the_vector_store_is(postgres: EmbeddedPostgres) -> None:
     home = PgVector(data_dir=postgres.data_dir).database()
     assert home.start() == postgres.start()[0]

@@ -11,11 +11,12 @@ import httpx
 import pytest
 
 from teola import Runtime
-from teola.errors import InputError
+from teola.errors import EngineError, InputError
 from teola.runtime.observe.trace import Trace
 from teola.serve.observe.operations import Maker, operations
 from teola.serve.observe.telemetry import from_environment
 from tests.fake_openai import FakeOpenAI
+from tests.schedule.plans import plan, tool
 from tests.serve.observe.collector import Collector, ReceivedSpan
 from tests.serve.running import running
 
@@ -232,6 +233,24 @@ def test_an_operation_spans_its_slices_and_its_decodings(traced: Trace) -> None:
         members = traced.plan.members[traced.plan.index[head]]
         ends = [s.end for s in traced.spans if s.primitive in {traced.plan.ids[m] for m in members}]
         assert one.end == pytest.approx(max(ends))
+
+
+@pytest.mark.parametrize("tries", ["d", "f", "fd", "ffd", "ff", "fdd", "dfd"])
+def test_an_operation_has_failed_if_its_last_try_has(tries: str) -> None:
+    """What another try made good has not; when it was sent first, and where it ran, is told."""
+    trace = Trace("q", "app", plan(tool("a")), 10.0)
+    for k, way in enumerate(tries):
+        trace.sent(0, 0, 1, 10.0 + 2 * k, 11.0 + 2 * k, k % 2, k, 1)
+        if way == "d":
+            trace.ended(0, 0, 12.0 + 2 * k)
+        else:
+            trace.failed(0, 0, 12.0 + 2 * k, EngineError("lost"))
+    trace.finish("ok", 20.0)
+    (found,) = operations(trace, Maker)
+    assert found.failed == tries.endswith("f")
+    assert (found.start, found.end) == (1.0, 2.0 * len(tries))
+    assert found.attributes["teola.instances"] == [0, 1][: len(tries)]
+    assert found.attributes["teola.items"] == tries.count("d")
 
 
 @pytest.mark.server
