@@ -15,7 +15,8 @@ was sent later proves nothing: a call that was overtaken may be lost. An instanc
 nothing, so its calls are due as soon as if they had been sent when it gave its last sign.
 
 Long before that, a call in a pool is late: when it has given no token for twice the time (as often
-that what was expected) in which 95 of 100 did. From that one learns which instance is slow.
+that what was expected) in which 95 of 100 did, and once more after four and after eight times that.
+From that one learns which instance is slow.
 
 Where no time is known, a call is due after `UNKNOWN_S`, until `FEW` first tokens have come of calls
 that were sent equally blind, on whatever instance. Then the slowest of those stands in the place of
@@ -46,9 +47,10 @@ KEPT: Final = 200
 """So many of the newest first tokens are remembered, each with how much longer it took than
 expected."""
 AT: Final = 0.99
-LATE_AT, LATE_ENOUGH, LATE_TIMES, LATE_S = 0.95, 20, 2.0, 0.05
+LATE_AT, LATE_ENOUGH, LATE_TIMES, LATE_S = 0.95, 20, (2.0, 4.0, 8.0), 0.05
 """A call is late after so many times what this share of so many first tokens took at most, and so
-many seconds more."""
+many seconds more. Three times, so that one call that is as late as one that hangs tells as much as
+three that are late."""
 SOON_S: Final = 1e-3
 """A timer may fire so much too early; another one is set then."""
 
@@ -145,8 +147,8 @@ class Overdue:
         """The longest time to a first token of such calls, and the most tokens that one had to wait
         for."""
         self._alarm: float | None = None
-        self._late: list[tuple[float, int, WorkKey]] = []
-        """When one looks whether a call is late."""
+        self._late: list[tuple[float, int, WorkKey, int]] = []
+        """When one looks whether a call is late, and how often it was."""
         self._newest: deque[float] = deque()
         self._ordered: list[float] = []
 
@@ -193,8 +195,8 @@ class Overdue:
         else:
             self._blind.pop(key, None)
         heappush(self._due, (sent.due, batch, key))
-        if compared and (after_s := self._late_s(sent)) is not None:
-            heappush(self._late, (now + after_s, batch, key))
+        if compared and (after_s := self._late_s(sent, 0)) is not None:
+            heappush(self._late, (now + after_s, batch, key, 0))
 
     def came(self, key: WorkKey, now: float, *, here: bool = True) -> None:
         """A call has given its first token. here: on the instance that it was sent to."""
@@ -290,27 +292,29 @@ class Overdue:
             self._again(key, sent, now + sent.wait_s)
         return late
 
-    def _late_s(self, sent: _Sent) -> float | None:
-        """After how many seconds its first token is late (None: nobody knows)."""
+    def _late_s(self, sent: _Sent, before: int) -> float | None:
+        """After how many seconds its first token is late (once more). before: how often it was.
+        None: never, or nobody knows."""
         longer = self.longer(LATE_AT, LATE_ENOUGH)
-        if sent.expected_s is None or longer is None:
+        if sent.expected_s is None or longer is None or before == len(LATE_TIMES):
             return None
-        return LATE_TIMES * longer * sent.expected_s + LATE_S
+        return LATE_TIMES[before] * longer * sent.expected_s + LATE_S
 
     def slow(self, now: float) -> list[WorkKey]:
-        """Calls that are late by now, each once. Nobody is woken for them: they matter when the
-        next call is sent."""
+        """Calls that are late by now, as often as they are. Nobody is woken for them: they matter
+        when the next call is sent."""
         slow = []
         while self._late and self._late[0][0] <= now:
-            _, batch, key = heappop(self._late)
+            _, batch, key, before = heappop(self._late)
             sent = self._sent.get(key)
-            if sent is None or sent.batch != batch or (after_s := self._late_s(sent)) is None:
+            if sent is None or sent.batch != batch:
                 continue
-            at = max(sent.since, self.signs.before(sent.instance, sent.order)) + after_s
-            if at > now:
-                heappush(self._late, (at, batch, key))
-            else:
+            since = max(sent.since, self.signs.before(sent.instance, sent.order))
+            while (after_s := self._late_s(sent, before)) is not None and since + after_s <= now:
                 slow.append(key)
+                before += 1
+            if after_s is not None:
+                heappush(self._late, (since + after_s, batch, key, before))
         return slow
 
     def _has_more_time(self, sent: _Sent) -> bool:

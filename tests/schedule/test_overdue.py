@@ -43,13 +43,9 @@ def late(overdue: Overdue, now: float) -> list[str]:
 
 
 @catches(
-    "late-for-ever",
-    "a call that is late counts anew whenever one looks",
-    edited(
-        Overdue.slow,
-        "slow.append(key)",
-        "slow.append(key); return heappush(self._late, (at, batch, key)) or slow",
-    ),
+    "late-once",
+    "a call that is as late as one that hangs tells no more than one that is just late",
+    edited(Overdue.slow, "before += 1", "before = len(LATE_TIMES)"),
 )
 @catches(
     "late-in-line",
@@ -63,7 +59,7 @@ def test_late_is_who_has_no_token_after_twice_the_time_of_nearly_all_others() ->
     for k in range(LATE_ENOUGH):
         overdue.sent((f"{k}", 0), 0, k, usual_s, 0.0, compared=True)
         overdue.came((f"{k}", 0), usual_s)
-    after_s = LATE_TIMES * usual_s + LATE_S
+    after_s, again_s, last_s = (times * usual_s + LATE_S for times in LATE_TIMES)
     for k, name in enumerate(("first", "second"), 100):
         overdue.sent((name, 0), 0, k, usual_s, 10.0, compared=True)
     overdue.sent(("alone", 0), 0, 102, usual_s, 10.0)
@@ -73,7 +69,10 @@ def test_late_is_who_has_no_token_after_twice_the_time_of_nearly_all_others() ->
     assert overdue.slow(10.0 + after_s) == [("there", 0)]
     assert overdue.slow(11.5 + after_s - 0.01) == [], "its instance gave another one a token"
     assert overdue.slow(11.5 + after_s) == [("second", 0)]
-    assert overdue.slow(100.0) == [], "once each"
+    assert overdue.slow(11.5 + again_s) == [("there", 0), ("second", 0)]
+    assert overdue.slow(10.0 + last_s) == [("there", 0)]
+    overdue.left(("second", 0))
+    assert overdue.slow(100.0) == []
 
 
 def test_nobody_is_late_as_long_as_few_have_come() -> None:
