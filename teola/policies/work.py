@@ -92,12 +92,6 @@ class WorkSpec:
         """Tokens that an LLM call is expected to generate."""
         return self.expected_output or self.planned_output
 
-    @property
-    def reserved_tokens(self) -> int:
-        """Of an answer, tokens that a server takes off a minute's budget when the call comes: all
-        that it may have. What it did not use is given back when it has ended."""
-        return self.most_output or self.answer_tokens
-
 
 WorkKey = tuple[str, int]
 """Run and primitive of a piece of work."""

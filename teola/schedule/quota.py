@@ -17,6 +17,8 @@ from math import ceil, inf
 from typing import Final, Literal, NamedTuple
 from zlib import crc32
 
+from teola.policies.work import WorkSpec
+
 LONGEST_S: Final = 300.0
 """A server that says to wait for longer is asked again after this time."""
 FIRST_S: Final = 1.0
@@ -84,11 +86,11 @@ class MinuteBudget:
     def left(self, now: float) -> float:
         """How much may be drawn."""
         self._forget(now)
-        mine = self._all - self._used
+        mine = self.size - self._used
         return min(mine, self._told) if now < self._told_until else mine
 
     @property
-    def _all(self) -> float:
+    def size(self) -> float:
         """What a minute has, as far as one knows."""
         return self._limit if self.most is None else min(self.most, self._limit)
 
@@ -99,7 +101,7 @@ class MinuteBudget:
     @property
     def whole(self) -> bool:
         """Whether all of it is there, or nothing was drawn in this minute."""
-        most = self._all
+        most = self.size
         return most - self._used >= most if most < inf else not self._drawn  # as `opens_at` reckons
 
     def draw(self, amount: float, now: float) -> None:
@@ -144,7 +146,7 @@ class MinuteBudget:
     def opens_at(self, wanted: float, now: float) -> float:
         """When so much may be drawn, if nothing else is (all of it, where that is less)."""
         self._forget(now)
-        most = self._all
+        most = self.size
         wanted = min(wanted, most)
         at = self._told_until if now < self._told_until and self._told < wanted else now
         missing = wanted - (most - self._used)
@@ -305,6 +307,14 @@ class Quota:
         """When something may be sent to it, if not now."""
         at = self.closed_until
         return max(at, self._account.opens_at(now)) if self._account is not None else at
+
+    def answer(self, prompt: int, spec: WorkSpec) -> int:
+        """Tokens of an answer that a call draws: all that it may have, as servers count until it
+        has ended. One that counted so would take no call for which that is more than a minute has:
+        of such a call what is expected."""
+        most = spec.most_output or spec.answer_tokens
+        fits = self._account is None or prompt + most <= self._account.tokens.size
+        return most if fits else spec.answer_tokens
 
     def sent(self, tokens: Sequence[int], now: float, *, together: bool) -> None:
         """Slices of about so many tokens each go there. together: as one call."""

@@ -307,8 +307,8 @@ class RowSlices:
             for _ in range(rows):
                 queue.instances.came_back(i, row_slice.batch, now)
             if event.generated is not None:
-                reserved = rows * work.spec.reserved_tokens
-                target.quota.settled(event.generated - reserved, work.sent, now)
+                drawn = rows * target.quota.answer(work.row_tokens, work.spec)
+                target.quota.settled(event.generated - drawn, work.sent, now)
         if target.health is not None:
             ramp = target.health.succeeded(now)
             out += [Recovered(queue.engine, i)] if ramp else []

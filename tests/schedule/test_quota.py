@@ -434,6 +434,21 @@ def test_tokens_of_a_minute_are_used_and_never_passed(known: bool) -> None:
         assert server.calls - len(world.ok) <= 0.05 * len(world.ok)
 
 
+@catches(
+    "more-than-a-minute",
+    "calls that may have more than a minute's tokens go one a minute",
+    edited(Quota.answer, "return most if fits", "return most if True"),
+)
+def test_a_long_answer_that_may_have_more_than_a_minute_draws_what_is_expected() -> None:
+    """A server that counted all of it would take no such call."""
+    server = Server(call_s=0.2)
+    world = Refusing(server, most=1000, tokens=350, answer=30_000)
+    world.queue.instances.limit(0, "e", ApiAccount(MinuteLimits(tokens=20_000)))
+    world.comes(100)
+    world.run(until=59.0)
+    assert len(world.ok) == 20_000 // (350 + ANSWER)
+
+
 def test_servers_of_one_key_share_its_budget() -> None:
     account, servers = (
         ApiAccount(MinuteLimits(requests=10)),
