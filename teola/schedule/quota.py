@@ -1,5 +1,5 @@
 """What a server that others run takes of us now: for how long nothing, how many calls at once, how
-much in a minute. Sans I/O.
+much in a minute. Sans I/O. Long because refusals, budgets and calls at once decide together.
 
     open ──busy──▶ closed until its Retry-After, else 1 s doubled to 30 s ──▶ open, fewer at once
          ──away──▶ closed for 1/8 s doubled to 30 s ──▶ one probe at a time, until one gives a token

@@ -16,7 +16,7 @@ from typing import Final
 from teola.errors import ToolError
 from teola.sql.dialects import dialect_named
 from teola.sql.dialects.dialect import SqlDialect
-from teola.sql.sql_parsing import Reading, read_statement, statement_text
+from teola.sql.sql_parsing import ParsedStatement, read_statement, statement_text
 from teola.sql.sql_schema import Schema
 from teola.sql.statement_checks import check_statement
 
@@ -55,7 +55,7 @@ def _filtered(sql: str, dialect: SqlDialect, schema: Schema | None) -> str:
     return result
 
 
-def _is_taken(reading: Reading, dialect: SqlDialect, schema: Schema | None) -> bool:
+def _is_taken(reading: ParsedStatement, dialect: SqlDialect, schema: Schema | None) -> bool:
     try:
         check_statement(reading.tree, dialect, schema)
     except Exception:  # noqa: BLE001 - checks know trees as writing leaves them, not `a, ..b`
@@ -63,7 +63,9 @@ def _is_taken(reading: Reading, dialect: SqlDialect, schema: Schema | None) -> b
     return True
 
 
-def _reading(sql: str, dialect: SqlDialect, known: Reading | None = None) -> Reading:
+def _reading(
+    sql: str, dialect: SqlDialect, known: ParsedStatement | None = None
+) -> ParsedStatement:
     from sqlglot import exp
 
     reading = read_statement(sql, dialect, known)

@@ -42,7 +42,7 @@ _SPACED: Final = names("COMMA DPIPE EQ GT GTE LT LTE L_PAREN NEQ PLUS R_PAREN SE
 """Kinds of tokens that mean the same with blanks around them and without."""
 
 
-class Reading(NamedTuple):
+class ParsedStatement(NamedTuple):
     """A statement as it was read. tokens: without the semicolons at its end; None: the tree may
     have come from more than its tokens."""
 
@@ -55,7 +55,9 @@ def parsed_statement(sql: str, dialect: SqlDialect) -> exp.Expr:
     return read_statement(sql, dialect).tree
 
 
-def read_statement(sql: str, dialect: SqlDialect, known: Reading | None = None) -> Reading:
+def read_statement(
+    sql: str, dialect: SqlDialect, known: ParsedStatement | None = None
+) -> ParsedStatement:
     """The one statement of a text. known: a reading of another text, which is returned where this
     text has the same tokens: the parser sees nothing else. Raises ToolError."""
     with needs("sql", "the filter of SQL statements"):
@@ -77,7 +79,7 @@ def read_statement(sql: str, dialect: SqlDialect, known: Reading | None = None) 
         raise ToolError(f"this is no SQL that can be read: {message}") from None
     if len(statements) != 1:
         raise ToolError("give one SELECT and nothing else")
-    return Reading(statements[0], _ended(tokens) if plain else None)
+    return ParsedStatement(statements[0], _ended(tokens) if plain else None)
 
 
 def statement_text(tree: exp.Expr, dialect: SqlDialect) -> str:

@@ -1,4 +1,7 @@
-"""paced: order, bound and place in one, and that neither half can be had alone."""
+"""paced: order, bound and place in one, and that neither half can be had alone.
+
+Long because the policy is one object, whose halves are tested on the same queues.
+"""
 
 from __future__ import annotations
 

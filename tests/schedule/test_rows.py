@@ -1,4 +1,7 @@
-"""Rows at an engine's queue: each is over once, and those go again that did not come back."""
+"""Rows at an engine's queue: each is over once, and those go again that did not come back.
+
+Long because all of it happens to the same windows.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from teola.errors import ToolError
 from teola.sql import column_names, sql_parsing, statement_checks
 from teola.sql.dialects import dialect_named
 from teola.sql.select_only import _filtered, select_only
-from teola.sql.sql_parsing import MOST_CHARACTERS, Reading, read_statement, statement_text
+from teola.sql.sql_parsing import MOST_CHARACTERS, ParsedStatement, read_statement, statement_text
 from tests.planted import catches, edited
 
 DIALECTS = ("sqlite", "postgres", "duckdb")
@@ -26,7 +26,7 @@ def _again(sql: str, written: str, dialect: str) -> bool:
     return read_statement(written, dialect_named(dialect), first) is not first
 
 
-def _folded(reading: Reading) -> str:
+def _folded(reading: ParsedStatement) -> str:
     return repr(reading.tree).lower()
 
 

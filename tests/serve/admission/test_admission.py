@@ -1,4 +1,7 @@
-"""Who is let in: decisions, what they are learned from, and whole queues in virtual time."""
+"""Who is let in: decisions, what they are learned from, and whole queues in virtual time.
+
+Long because all three are told of the same queries.
+"""
 
 from __future__ import annotations
 
