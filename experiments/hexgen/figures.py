@@ -44,6 +44,9 @@ BEFORE_AND_AFTER: Final = (RR_FCFS, WB_PQ, OURS)
 """Policies of the table of stages."""
 OTHERS: Final = {
     "Bursts at both rates": "bursts.json",
+    "The sweep of alpha": "sweep.json",
+    "Steady at all rates": "steady.json",
+    "A change of rate": "change.json",
     "The same objective for all": "same.json",
     "Shorter steps": "budget_512.json",
 }
@@ -313,4 +316,4 @@ def _of_report(title: str, report: Report) -> list[str]:
     if missing := left_out(report):
         sentences.append(f"Not run for it: {missing}.")
     facts = "\n".join(f"* {line}" for line in told(of_bursts(report["rows"])))
-    return [f"## {title}", pages.prose(*sentences), facts, *_shown(report)]
+    return [f"## {title}", pages.prose(*sentences), *([facts] if facts else []), *_shown(report)]
