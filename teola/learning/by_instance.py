@@ -3,12 +3,12 @@
     seconds of an instance = those of its engine x slowness
 
 A slowness is the median of its last calls: how long each took from being sent to its end, to what
-the engine's times say of such a call. A call whose first token is late counts at once, with the
-time that it had until then, and once more when it ends: an instance that takes minutes is to be
-known before they are over. So a slowness is known after three calls; one that slows down shows
-after three more, and one that recovers with its first call after a pause. It is one figure, and no
-least squares of its own: those would tell two machines of one kind apart by terms that calls cannot
-tell apart, and policies compare instances.
+the engine's times say of such a call. A call whose first token is late counts before it ends, with
+the time that it had until then, up to three times, and again when it ends: an instance that takes
+minutes is to be known before they are over. So a slowness is known after three calls. One that
+slows down shows after one to three more, and one that recovers with its first call after a pause.
+It is one figure, and no least squares of its own: those would tell two machines of one kind apart
+by terms that calls cannot tell apart, and policies compare instances.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pace:
         self._last: deque[WholeCall] = deque(maxlen=LAST)
         self._known = False
         self.seen = 0
-        """Calls that ended well there."""
+        """Calls that ended well there, and how often one was late."""
 
     def ended(self, whole: WholeCall) -> None:
         """A call has ended well, or is late."""

@@ -29,7 +29,8 @@ class Observer:
         tokens that it wrote, also if it was withdrawn meanwhile. (None: it does not tell.)"""
 
     def late(self, work: Work, now: float) -> None:
-        """A call has given no token for twice the time in which nearly all others did."""
+        """A call has given no token for several times as long as nearly all others needed; told
+        again as that goes on."""
 
     def outrun(self, work: Work, now: float) -> None:
         """A call is ended that has given no token, for another try of it has given one."""

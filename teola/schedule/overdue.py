@@ -14,9 +14,9 @@ tokens and answers the instance is not hung, so the time counts from the last su
 was sent later proves nothing: a call that was overtaken may be lost. An instance that hangs gives
 nothing, so its calls are due as soon as if they had been sent when it gave its last sign.
 
-Long before that, a call in a pool is late: when it has given no token for twice the time (as often
-that what was expected) in which 95 of 100 did, and once more after four and after eight times that.
-From that one learns which instance is slow.
+Long before that, a call in a pool is late. 95 of 100 give a first token within some multiple of
+what was expected; a call is late after twice that multiple of its own expected time, and once more
+after four times and after eight times. From that one learns which instance is slow.
 
 Where no time is known, a call is due after `UNKNOWN_S`, until `FEW` first tokens have come of calls
 that were sent equally blind, on whatever instance. Then the slowest of those stands in the place of

@@ -131,9 +131,13 @@ class MinuteBudget:
     ) -> None:
         """The server says that so much is left, until that time; it is asked again before long.
         sent: when the call was sent whose answer says it (None: now). What was drawn since then,
-        the server may not have seen when it wrote this. limit: so much there is in a minute."""
+        the server may not have seen when it wrote this. limit: so much there is when it is whole.
+        That is a minute's, and no second's, if some of it is not there for longer than seconds."""
         sent = now if sent is None else sent
-        self._limit = inf if limit is None else limit
+        if limit is None:
+            self._limit = inf
+        elif reset_s > SECONDS:
+            self._limit = limit
         for at, amount in reversed(self._recent):
             if at <= sent:
                 break

@@ -15,6 +15,7 @@ from teola.schedule.quota import (
     MINUTE_S,
     MOST_S,
     RAISE_S,
+    SECONDS,
     ApiAccount,
     MinuteBudget,
     MinuteLimits,
@@ -75,7 +76,10 @@ def budgets(seed: int, steps: int = 300) -> None:
             limit = draw.choice([None, None, 3, 20])
             budget.told(left, reset_s, now, limit=limit)
             slow.told = left, len(slow.draws), now + reset_s
-            slow.all = slow.most if limit is None else min(slow.most, limit)
+            if limit is None:
+                slow.all = slow.most
+            elif reset_s > SECONDS:
+                slow.all = min(slow.most, limit)
         assert budget.left(now) == slow.left(now), now
         for wanted in (1, 2, 5, 50):
             opens = budget.opens_at(wanted, now)
@@ -105,7 +109,12 @@ def test_a_budget_has_left_what_was_not_drawn(seed: int) -> None:
 @catches(
     "limit-unheard",
     "what a server says that a minute has counts for nothing",
-    edited(MinuteBudget.told, "inf if limit is None else limit", "inf"),
+    edited(MinuteBudget.told, "self._limit = limit", "pass"),
+)
+@catches(
+    "second-as-minute",
+    "what a server has for a second is taken for what it has for a minute",
+    edited(MinuteBudget.told, "reset_s > SECONDS", "True"),
 )
 @catches(
     "opens-behind-all",
