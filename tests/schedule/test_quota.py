@@ -31,6 +31,7 @@ from teola.schedule.quota import (
     Refusal,
 )
 from tests.planted import catches, edited
+from tests.recording import work
 from tests.schedule.refusing import ANSWER, Refusing, Server
 
 BUSY, AWAY = Refusal("busy"), Refusal("away")
@@ -440,7 +441,11 @@ def test_tokens_of_a_minute_are_used_and_never_passed(known: bool) -> None:
     edited(Quota.answer, "return most if fits", "return most if True"),
 )
 def test_a_long_answer_that_may_have_more_than_a_minute_draws_what_is_expected() -> None:
-    """A server that counted all of it would take no such call."""
+    """A server that counted all of it would take no such call. One that is exactly a minute's goes
+    as it is."""
+    spec = work(most_output=30, expected_output=9).spec
+    quota = Quota("e/0", ApiAccount(MinuteLimits(tokens=100)))
+    assert (quota.answer(70, spec), quota.answer(71, spec)) == (30, 9)
     server = Server(call_s=0.2)
     world = Refusing(server, most=1000, tokens=350, answer=30_000)
     world.queue.instances.limit(0, "e", ApiAccount(MinuteLimits(tokens=20_000)))
