@@ -29,8 +29,13 @@ class LaneHeaps(Generic[HeapEntry]):
         self.live = self._entries = 0
 
     def add(self, work: Work, entry: HeapEntry) -> None:
-        heaps = self.by_lane.setdefault(work.spec.lane, {})
-        heappush(heaps.setdefault(work.affinity, []), entry)
+        heaps = self.by_lane.get(work.spec.lane)
+        if heaps is None:
+            heaps = self.by_lane[work.spec.lane] = {}
+        heap = heaps.get(work.affinity)
+        if heap is None:
+            heap = heaps[work.affinity] = []
+        heappush(heap, entry)
         self.live += 1
         self._entries += 1
 

@@ -126,6 +126,10 @@ class Placing:
         instead, if that may be."""
         if self._coming:
             self._came(work)
+        bound = work.home >= 0 or work.avoid >= 0 or work.keys
+        if not (self.early or bound or self.explaining is not None):
+            work.affinity, work.found = ANY, work.row_found
+            return False
         if work.keys:
             self._view.consider(work.keys)
         at, before = work.home, work.affinity
