@@ -136,9 +136,8 @@ class CriticalPath:
         self.patience = patience
 
     def add(self, work: Work, now: float) -> None:
-        estimate = work.spec.estimate
-        due = _due(work)
-        entry = (due, -estimate.rest_s - work.behind_s, work.arrival, work.seq, work.tries, work)
+        rest_s = work.spec.estimate.rest_s + work.behind_s
+        entry = (_due(work), -rest_s, work.arrival, work.seq, work.tries, work)
         self.waiting.add(work, entry)
         if work.deadline < inf:
             heappush(self._coming, (_latest_start(work), work.seq, work.tries, work))
