@@ -275,7 +275,8 @@ class Driver(ABC, Generic[Q]):
         if self.refusals:
             for work, _, _ in slices:
                 self._forget_refusals(work.run, work.primitive)
-        limited_s = self.core.queues[command.engine].instances.limited_s(now)
+        instances = self.core.queues[command.engine].instances
+        limited_s = instances.limited_s(now) if instances.has_limited else 0.0
         for work, lo, hi in slices:
             query = queries.get(work.run)
             if query is not None:

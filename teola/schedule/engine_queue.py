@@ -324,9 +324,11 @@ class EngineQueue:
         health = target.health
         if self.placing.follows:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
-        if work.withdrawn and not work.flying:
-            del self.works[key]
-        goes_on = work.same is not None and work.withdrawn and self.followers.followed(work)
+        goes_on = False
+        if work.withdrawn:
+            if not work.flying:
+                del self.works[key]
+            goes_on = work.same is not None and self.followers.followed(work)
         if isinstance(outcome, Cause):
             if goes_on:
                 self._left_and_failed(out, work, (instance, batch), outcome, begun, now)
@@ -639,9 +641,9 @@ class EngineQueue:
             work.same = None
         second, self.next_batch = self.next_batch, self.next_batch + 1
         hedging.began(key, Backup(i, second, now))
-        self.instances.send(i, second, work.total, 1)
-        self.instances[i].sent_at = now
-        if (quota := self.instances[i].quota) is not None:
+        target = self.instances.send(i, second, work.total, 1)
+        target.sent_at = now
+        if (quota := target.quota) is not None:
             quota.sent(_tokens(quota, work, 0, work.total), now, together=False)
         if self.placing.explaining is not None:
             work.reason = Reason(Because.BACKUP, instances=len(self.instances))
@@ -929,9 +931,9 @@ class EngineQueue:
                 self.overdue.sent(key, i, batch, expected, now, tokens, compared=not self._one)
                 if self.hedging is not None:
                     self.hedging.sent(work, batch, expected, self.overdue, now)
-        self.instances.send(i, batch, items, entries, hit_tokens)
-        self.instances[i].sent_at = now
-        if (quota := self.instances[i].quota) is not None:
+        target = self.instances.send(i, batch, items, entries, hit_tokens)
+        target.sent_at = now
+        if (quota := target.quota) is not None:
             drawn = [call_tokens for slice in slices for call_tokens in _tokens(quota, *slice)]
             quota.sent(drawn, now, together=not continuous)
         news = self.rows.news(i, slices) if rows else slices

@@ -372,7 +372,7 @@ class Instances:
         self._all[i].waiting += change
         self._changed(i)
 
-    def send(self, i: int, batch: int, items: int, entries: int, found: int = 0) -> None:
+    def send(self, i: int, batch: int, items: int, entries: int, found: int = 0) -> Instance:
         """A batch of so many items (tokens, some of which are found) and slices goes to instance
         `i`."""
         instance = self._all[i]
@@ -389,6 +389,7 @@ class Instances:
             instance.free -= items
         instance.batches[batch] = entries
         self._changed(i)
+        return instance
 
     def land(self, i: int, batch: int, items: int, weight: int, entries: int = 1) -> Instance:
         """A slice of a batch has ended on instance `i`, or so many rows of one: `items` of it, and
