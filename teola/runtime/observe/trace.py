@@ -547,8 +547,8 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
             last[head[i]] = at
     for i, _, _, _, at, _, _, size in sent:
         if engine := primitives[i].engine:
-            took_s = last.pop(i, at) - at  # from the first try on: of those after it, no end is left
-            by_engine[engine] = by_engine.get(engine, 0.0) + (took_s / size if took_s > 0 else 0.0)
+            took_s = max(0.0, last.pop(i, at) - at)  # of tries after the first no end is left
+            by_engine[engine] = by_engine.get(engine, 0.0) + took_s / size
     return added(seconds, by_engine) if seconds else by_engine
 
 
