@@ -22,22 +22,27 @@ HeapEntry = TypeVar("HeapEntry", bound=tuple[Any, ...])
 class LaneHeaps(Generic[HeapEntry]):
     """See above. live: works that wait; by_lane: the heaps by lane and affinity."""
 
-    __slots__ = ("_entries", "by_lane", "live")
+    __slots__ = ("_gone", "by_lane", "live")
 
     def __init__(self) -> None:
         self.by_lane: dict[Op | None, dict[int, list[HeapEntry]]] = {}
-        self.live = self._entries = 0
+        self.live = self._gone = 0
 
     def add(self, work: Work, entry: HeapEntry) -> None:
-        heaps = self.by_lane.setdefault(work.spec.lane, {})
-        heappush(heaps.setdefault(work.affinity, []), entry)
+        heaps = self.by_lane.get(work.spec.lane)
+        if heaps is None:
+            heaps = self.by_lane[work.spec.lane] = {}
+        heap = heaps.get(work.affinity)
+        if heap is None:
+            heap = heaps[work.affinity] = []
+        heappush(heap, entry)
         self.live += 1
-        self._entries += 1
 
     def remove(self) -> None:
         """A work waits no longer: its `queued` is false."""
         self.live -= 1
-        if self._entries > 64 + 2 * self.live:
+        self._gone += 1
+        if self._gone > 64 + self.live:
             self.sweep()
 
     def open(
@@ -59,7 +64,7 @@ class LaneHeaps(Generic[HeapEntry]):
         for heap in heaps:
             while heap and not heap[0][-1].queued:
                 heappop(heap)
-                self._entries -= 1
+                self._gone -= 1
             if heap and (best is None or heap[0] < best[0]):
                 best = heap
         return best
@@ -73,4 +78,4 @@ class LaneHeaps(Generic[HeapEntry]):
                 if live:
                     heapify(live)
                     kept.setdefault(lane, {})[instance] = live
-        self.by_lane, self._entries = kept, self.live
+        self.by_lane, self._gone = kept, 0

@@ -212,7 +212,11 @@ class Work:
     @property
     def remaining(self) -> int:
         """Items (tokens, rows) not yet dispatched."""
-        return sum(hi - lo for lo, hi in self.spans)
+        spans = self.spans
+        if len(spans) == 1:  # most are whole
+            lo, hi = spans[0]
+            return hi - lo
+        return sum(hi - lo for lo, hi in spans)
 
     @property
     def tokens(self) -> int:

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from teola.engine import QueryContext
 from teola.errors import DeadlineExceeded, InputError, TeolaError
-from teola.graph import Op
 from teola.passes import select
 from teola.policies.asker import Asker
 from teola.policies.ledger import Ledger
@@ -42,7 +41,7 @@ from teola.runtime.observe.demand import done
 from teola.runtime.observe.kept_values import room_for
 from teola.runtime.observe.noting import working_for
 from teola.runtime.observe.trace import Parent, Trace
-from teola.schedule.plan import Plan
+from teola.schedule.plan import Plan, writes_text
 from teola.workflow.inputs import absent, check_inputs, completed, nested
 from teola.workflow.kinds import LISTS, Kind
 
@@ -409,9 +408,9 @@ class Job:
         """What to know of how the answer was made: what the engines that wrote a text say of it,
         how their texts ended, and what grew says of itself."""
         # A text that only a part has written is the query's too, such as a candidate's in a loop.
-        primitives = (p for one in _with_inner(trace) for p in done(one))
-        texts = (p for p in primitives if p.op is Op.DECODING and "items" not in p.outputs)
-        engines = dict.fromkeys(p.engine for p in texts)
+        wrote = (part for part in _with_inner(trace) if part.plan is not None and part.plan.texts)
+        primitives = (p for part in wrote for p in done(part))
+        engines = dict.fromkeys(p.engine for p in primitives if writes_text(p))
         said = (self.runtime.spec(name).notice for name in engines)
         ends = (told for end, told in ENDS.items() if end in trace.ends)
         failed = (f"{name}: {told}" for name, told in _failures(trace).items())

@@ -275,7 +275,8 @@ class Driver(ABC, Generic[Q]):
         if self.refusals:
             for work, _, _ in slices:
                 self._forget_refusals(work.run, work.primitive)
-        limited_s = self.core.queues[command.engine].instances.limited_s(now)
+        instances = self.core.queues[command.engine].instances
+        limited_s = instances.limited_s(now) if instances.has_limited else 0.0
         for work, lo, hi in slices:
             query = queries.get(work.run)
             if query is not None:
@@ -548,8 +549,7 @@ class Driver(ABC, Generic[Q]):
                 return
             result, remarks = growing.growth.result(), growing.growth.remarks()
             if remarks.cut:
-                component = growing.query.plan.primitives[growing.i].component
-                growing.missing.setdefault(component, Cause(BudgetSpent(remarks.cut)))
+                growing.missing.setdefault(growing.component, Cause(BudgetSpent(remarks.cut)))
         except Exception as error:  # noqa: BLE001 - the developer's own code may raise anything
             self._fail_growth(growing, error, now)
             return
@@ -566,17 +566,19 @@ class Driver(ABC, Generic[Q]):
 
     def _begin_part(self, growing: Growing, grow: Grow, plan: Plan, now: float) -> None:
         """Begin a part. Raises QueryFailed where it would be one too many."""
-        query, key = growing.query, grow.key
-        component = query.plan.primitives[growing.i].component
-        depth = 1 + (query.place.depth if query.place is not None else 0)
+        query, key, component = growing.query, grow.key, growing.component
+        depth = 1 if query.place is None else 1 + query.place.depth
         query.tally.grow(component, len(plan), depth)
         if key in growing.open:
             raise QueryFailed(f"{component!r} has two parts called {key!r}")
-        if grow.body in growing.params.grower.repeated.counts:
-            growing.turns += 1
-            if growing.estimate is not None:
-                self._expect(growing, growing.turns + growing.coming(), now)
-        place = Place(growing, key, depth, grow)
+        repeats = grow.body in growing.params.grower.repeated.counts
+        growing.turns += repeats
+        coming = 0.0
+        if growing.estimate is not None:
+            coming = growing.coming()
+            if repeats:
+                self._expect(growing, growing.turns + coming, now)
+        place = Place(growing, key, depth, grow, coming)
         id = f"{query.id}/{component}/{key}"
         part = self.made_part(cast("Q", query), id, plan, place, now)
         growing.open[key] = part
@@ -776,8 +778,7 @@ def _part_gave(growing: Growing, key: str, outputs: Mapping[str, Any]) -> Iterab
             size += bytes_of(value)
         more_bytes = size if growing.params.grower.gathers else size - growing.held_bytes
         growing.held_bytes += more_bytes
-        component = growing.query.plan.primitives[growing.i].component
-        growing.query.tally.hold(component, more_bytes)
+        growing.query.tally.hold(growing.component, more_bytes)
     return growing.growth.ended(key, outputs)
 
 

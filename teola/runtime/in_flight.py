@@ -94,6 +94,7 @@ class Growing:
     turns: parts that have begun of those that it repeats.
     expected: how many of these are expected in all.
     spends: the growth, if it bounds what its parts spend.
+    component: name of the component that grows.
     """
 
     query: Query
@@ -112,19 +113,17 @@ class Growing:
     spends: Spends | None = field(init=False)
     counted: CountsParts | None = field(init=False)
     estimate: GrowthEstimate | None = field(init=False)
+    component: str = field(init=False)
 
     def __post_init__(self) -> None:
         growth = self.growth
         self.spends = growth if isinstance(growth, Spends) else None
         self.counted = growth if isinstance(growth, CountsParts) else None
-        self.estimate = self.query.plan.grows.get(self.i)
+        plan = self.query.plan
+        self.component = plan.primitives[self.i].component
+        self.estimate = plan.grows.get(self.i)
         if self.estimate is not None:
             self.expected = self.estimate.times
-
-    @property
-    def component(self) -> str:
-        """Name of the component that grows."""
-        return self.query.plan.primitives[self.i].component
 
     def coming(self) -> float:
         """How many more of the parts that it repeats are expected to begin: those of its list, if
@@ -162,12 +161,14 @@ class Growing:
 @dataclass(slots=True)
 class Place:
     """Where a part belongs: to the primitive `growing`, by this key, `depth` parts deep. grow: how
-    it was asked for. recorded: its trace stays when it has ended."""
+    it was asked for. coming: how many more parts are expected behind it, where times are known.
+    recorded: its trace stays when it has ended."""
 
     growing: Growing
     key: str
     depth: int
     grow: Grow
+    coming: float = 0.0
     recorded: bool = True
 
 
@@ -205,7 +206,7 @@ def part_run(around: Query, id: str, plan: Plan, place: Place, now: float) -> Gr
     after = around.plan.specs[growing.i].estimate
     behind_s = run.behind_s + max(0.0, after.rest_s - after.takes_s)
     if (estimate := growing.estimate) is not None:
-        behind_s += estimate.in_turn_s(growing.coming())
+        behind_s += estimate.in_turn_s(place.coming)
     timed = run.total_s > 0
     return GraphRun(
         id,

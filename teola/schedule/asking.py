@@ -44,8 +44,8 @@ class Asking:
         self._ask: set[int] = set()
         """Instances that something queued is bound to, and that are asked once they have room."""
         self._free = 0
-        self._calls = 0
-        """Calls of the works that are bound to no instance. Rows of a window are one each."""
+        self._more_rows = 0
+        """Rows of windows that are bound to no instance, but for one of each window."""
         self._version = 0
         self._declined: dict[int, Declined] = {}
         self._wakes: list[tuple[float, int]] = []
@@ -59,7 +59,8 @@ class Asking:
         i = work.affinity
         if i < 0:
             self._free += 1
-            self._calls += work.entries(work.total)
+            if work.row_tokens:
+                self._more_rows += work.total - 1
             self._version += 1
             if self.preference is not None:
                 self.preference.queued(work)
@@ -76,7 +77,8 @@ class Asking:
         i = work.affinity
         if i < 0:
             self._free -= 1
-            self._calls -= work.entries(work.total)
+            if work.row_tokens:
+                self._more_rows -= work.total - 1
             self._version += 1
         else:
             self.stale.add(i)
@@ -91,8 +93,8 @@ class Asking:
 
     @property
     def free_calls(self) -> int:
-        """How many calls are bound to none."""
-        return self._calls
+        """How many calls are bound to none. Rows of a window are one each."""
+        return self._free + self._more_rows
 
     @property
     def bound(self) -> int:
@@ -118,7 +120,8 @@ class Asking:
         bound = {i: count for i, count in counts.items() if i >= 0}
         assert self._free == free, f"{self._free} works are bound to none, and not {free}"
         calls = sum(work.entries(work.total) for work in works if work.affinity < 0)
-        assert self._calls == calls, f"{self._calls} calls are bound to none, and not {calls}"
+        free_calls = self.free_calls
+        assert free_calls == calls, f"{free_calls} calls are bound to none, and not {calls}"
         assert self._bound == bound, f"bound by instance: {self._bound}, and not {bound}"
         assert self._ask <= bound.keys(), f"{self._ask - bound.keys()} are asked for nothing"
         for counted, field in ((self._tokens, "missing"), (self._context, "tokens")):
@@ -188,7 +191,7 @@ class Asking:
                     if i not in loads:
                         self._faults.of_routing(f"order gave {i}, which cannot take work now")
                         return
-                    if worth is not None and not worth(i, self._calls, now):
+                    if worth is not None and not worth(i, self.free_calls, now):
                         continue
                     before = self._declined.get(i)
                     if before is None or before.version != self._version:

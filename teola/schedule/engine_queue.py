@@ -126,11 +126,12 @@ class EngineQueue:
     def submit(self, work: Work, now: float, out: Outbox | None = None) -> None:
         """Queue a primitive; `dispatch` will send it, unless it follows an equal one."""
         self.works[work.run, work.primitive] = work
-        self.retry_budget.requests += work.entries(work.total)
+        self.retry_budget.requests += work.total if work.row_tokens else 1
         if self.continuous:
             self.rows.submitted(work, now)
         work.home = work.affinity
-        work.limited_from = self.instances.limited_s(now)
+        if self.instances.has_limited:
+            work.limited_from = self.instances.limited_s(now)
         if work.same is None or not self._follows(work, now, [] if out is None else out):
             self._enter(work, now)
 
@@ -213,8 +214,10 @@ class EngineQueue:
 
     def _enter(self, work: Work, now: float) -> None:
         work.spans = [(0, work.total)]
-        held = self.placing.bind(work, now, may_hold=True)
-        (self.line.hold if held else self.line.add)(work, now)
+        if self.placing.bind(work, now, may_hold=True):
+            self.line.hold(work, now)
+        else:
+            self.line.add(work, now)
 
     def withdraw(self, run: str, primitive: int, now: float, out: Outbox | None = None) -> Outbox:
         """Forget a primitive: dequeue it, abort what runs, free its slot when that has ended."""
@@ -321,9 +324,11 @@ class EngineQueue:
         health = target.health
         if self.placing.follows:
             self.placing.finished(instance, work, now, type(outcome) is Cause, *usage)
-        if work.withdrawn and not work.flying:
-            del self.works[key]
-        goes_on = work.same is not None and work.withdrawn and self.followers.followed(work)
+        goes_on = False
+        if work.withdrawn:
+            if not work.flying:
+                del self.works[key]
+            goes_on = work.same is not None and self.followers.followed(work)
         if isinstance(outcome, Cause):
             if goes_on:
                 self._left_and_failed(out, work, (instance, batch), outcome, begun, now)
@@ -635,9 +640,9 @@ class EngineQueue:
             work.same = None
         second, self.next_batch = self.next_batch, self.next_batch + 1
         hedging.began(key, Backup(i, second, now))
-        self.instances.send(i, second, work.total, 1)
-        self.instances[i].sent_at = now
-        if (quota := self.instances[i].quota) is not None:
+        target = self.instances.send(i, second, work.total, 1)
+        target.sent_at = now
+        if (quota := target.quota) is not None:
             quota.sent(_draws(quota, work, 0, work.total), now, together=False)
         if self.placing.explaining is not None:
             work.reason = Reason(Because.BACKUP, instances=len(self.instances))
@@ -901,11 +906,13 @@ class EngineQueue:
                 break
             work.flying[lo, hi] = (i, batch)
             work.sent = now
+            calls, size = 1, hi - lo
             if work.row_tokens:
                 self.rows.sent(work, lo, hi, (i, batch), now)
-                rows += hi - lo
-            else:
-                work.prefilling = continuous
+                rows += size
+                calls, size = size, size * work.row_tokens
+            elif continuous:
+                work.prefilling = True
             if continuous:
                 try:
                     work.priority = self._priority(work, now)
@@ -913,9 +920,8 @@ class EngineQueue:
                     self.faults.of_batching(error)
             if not work.spans:
                 self.line.remove(work, now)
-            calls = work.entries(hi - lo)
             entries += calls
-            items += work.weighs(hi - lo)
+            items += size
             hit_tokens += work.found * calls
             if self.overdue is not None and not work.row_tokens:
                 own, pending = items - hit_tokens, self.instances[i].weight
@@ -924,9 +930,9 @@ class EngineQueue:
                 self.overdue.sent(key, i, batch, expected, now, tokens, compared=not self._one)
                 if self.hedging is not None:
                     self.hedging.sent(work, batch, expected, self.overdue, now)
-        self.instances.send(i, batch, items, entries, hit_tokens)
-        self.instances[i].sent_at = now
-        if (quota := self.instances[i].quota) is not None:
+        target = self.instances.send(i, batch, items, entries, hit_tokens)
+        target.sent_at = now
+        if (quota := target.quota) is not None:
             drawn = [call_tokens for slice in slices for call_tokens in _draws(quota, *slice)]
             quota.sent(drawn, now, together=not continuous)
         news = self.rows.news(i, slices) if rows else slices

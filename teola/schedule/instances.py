@@ -168,6 +168,8 @@ class Instances:
         self._items = self._entries = 0
         self.usual_items = 1.0
         """Tokens of a call, about, as long as that has not moved by a quarter."""
+        self.has_limited = False
+        """Whether anything ever waited because no server took anything."""
         self._limited_s, self._limited_since = 0.0, -1.0
 
     def __getitem__(self, i: int) -> Instance:
@@ -286,7 +288,7 @@ class Instances:
             return
         closed = waits and not any(instance.usable(now) for instance in self._all)
         if closed and self._limited_since < 0 and self.opens_at(now) is not None:
-            self._limited_since = now
+            self._limited_since, self.has_limited = now, True
         elif not closed and self._limited_since >= 0:
             self._limited_s += now - self._limited_since
             self._limited_since = -1.0
@@ -370,7 +372,7 @@ class Instances:
         self._all[i].waiting += change
         self._changed(i)
 
-    def send(self, i: int, batch: int, items: int, entries: int, found: int = 0) -> None:
+    def send(self, i: int, batch: int, items: int, entries: int, found: int = 0) -> Instance:
         """A batch of so many items (tokens, some of which are found) and slices goes to instance
         `i`."""
         instance = self._all[i]
@@ -387,6 +389,7 @@ class Instances:
             instance.free -= items
         instance.batches[batch] = entries
         self._changed(i)
+        return instance
 
     def land(self, i: int, batch: int, items: int, weight: int, entries: int = 1) -> Instance:
         """A slice of a batch has ended on instance `i`, or so many rows of one: `items` of it, and

@@ -126,6 +126,10 @@ class Placing:
         instead, if that may be."""
         if self._coming:
             self._came(work)
+        bound = work.home >= 0 or work.avoid >= 0 or work.keys
+        if not (self.early or bound or self.explaining is not None):
+            work.affinity, work.found = ANY, work.row_found
+            return False
         if work.keys:
             self._view.consider(work.keys)
         at, before = work.home, work.affinity
@@ -266,11 +270,8 @@ class Placing:
     def reconsider(self, now: float) -> None:
         """Before a round: what is held may go, what waits for a busy instance to an idle one, and
         what failed on one to that again, if no other takes anything."""
-        for i in [i for i in self._avoided if not self._instances.others(i, now)]:
-            self._avoided.discard(i)
-            for work in self._works.values():
-                work.avoid = -1 if work.avoid == i else work.avoid
-            self._asking.forget()
+        if self._avoided:
+            self._no_longer_avoid(now)
         if self.early:
             if self._line.held:
                 self._free_held(now)
@@ -281,6 +282,14 @@ class Placing:
             for i in list(self._instances.due(now)):
                 if prefers is None or prefers.takes(i, waiting, now):
                     self._look(i, now)
+
+    def _no_longer_avoid(self, now: float) -> None:
+        """What failed on one instance may go there again, if no other takes anything."""
+        for i in [i for i in self._avoided if not self._instances.others(i, now)]:
+            self._avoided.discard(i)
+            for work in self._works.values():
+                work.avoid = -1 if work.avoid == i else work.avoid
+            self._asking.forget()
 
     def _look(self, i: int, now: float) -> None:
         """Let a work go to instance `i`, to see whether that is as slow as it was: of the oldest

@@ -198,6 +198,11 @@ class Plan:
         )
 
     @cached_property
+    def texts(self) -> bool:
+        """Whether it writes a text."""
+        return any(map(writes_text, self.primitives))
+
+    @cached_property
     def feeding(self) -> Mapping[int, tuple[Feeding, ...]]:
         """What may grow over the list that a call writes, by the call's head."""
         return feeding(self.primitives, self.index, self.head, self.members)
@@ -371,6 +376,11 @@ CHOOSES: Final = (Aggregation.FIRST, Aggregation.LAST, Aggregation.MERGED)
 def _part_refs(p: Primitive) -> list[Ref]:
     """Refs for which an empty list is as good as nothing: prompt parts."""
     return [ref for _, value in p.inputs if type(value) is Prompt for ref in value.refs()]
+
+
+def writes_text(p: Primitive) -> bool:
+    """Whether it is a decoding that writes a text, and no list."""
+    return p.op is Op.DECODING and "items" not in p.outputs
 
 
 class Absence:

@@ -62,7 +62,6 @@ A choice costs O(log n) (`LaneHeaps`).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -116,7 +115,7 @@ class CriticalPath:
         self._spare_s = 0.0
         self._chosen: dict[int, Work] = {}
         """Works of the last batch that went first because they were in a hurry."""
-        self._runs: Counter[str] = Counter()
+        self._runs: dict[str, int] = {}
         """How many works of each query are queued."""
         self._asked = self._wake = -inf
         self._room_since: dict[int, float] = {}
@@ -137,21 +136,22 @@ class CriticalPath:
         self.patience = patience
 
     def add(self, work: Work, now: float) -> None:
-        estimate = work.spec.estimate
-        due = _due(work)
-        entry = (due, -estimate.rest_s - work.behind_s, work.arrival, work.seq, work.tries, work)
+        rest_s = work.spec.estimate.rest_s + work.behind_s
+        entry = (_due(work), -rest_s, work.arrival, work.seq, work.tries, work)
         self.waiting.add(work, entry)
         if work.deadline < inf:
             heappush(self._coming, (_latest_start(work), work.seq, work.tries, work))
         self._newest = work
-        self._runs[work.run] += 1
+        self._runs[work.run] = self._runs.get(work.run, 0) + 1
 
     def remove(self, work: Work, now: float) -> None:
         self.waiting.remove()
-        self._runs[work.run] -= 1
-        if not self._runs[work.run]:
+        queued = self._runs[work.run] - 1
+        if queued:
+            self._runs[work.run] = queued
+        else:
             del self._runs[work.run]
-        if work.flying:
+        if work.flying and (self._spare_s < SPARE_S or self._chosen):
             self._charge(work)
         if len(self._coming) > 64 + 2 * self.waiting.live:
             self._sweep()
@@ -325,8 +325,6 @@ class CriticalPath:
 
     def _charge(self, work: Work) -> None:
         """It was sent. What is in no hurry earns for those that are."""
-        if self._spare_s >= SPARE_S and not self._chosen:
-            return  # there is no more to earn
         taken_s = _taken_s(work)
         if self._chosen.pop(work.seq, None) is not None:
             self._spare_s -= taken_s

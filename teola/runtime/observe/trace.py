@@ -268,11 +268,12 @@ class Trace:
     @property
     def counts(self) -> CallCounts:
         """Counts of its calls, and of those of its parts and the queries inside it."""
-        found = CallCounts()
-        found.join(self._counts)
+        if not self.inner:
+            return self._counts
+        counts = replace(self._counts)
         for trace in self.inner:
-            found.join(trace.counts)
-        return found
+            counts.join(trace.counts)
+        return counts
 
     def forget_values(self) -> None:
         """Drop what is kept of what its primitives read and gave, and of what is inside it, and
@@ -540,18 +541,14 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     if plan is None:
         return seconds
     by_engine, head, primitives = dict[str, float](), plan.head, plan.primitives
-    begun: dict[int, tuple[float, float]] = {}
-    for i, _, _, _, at, _, _, size in sent:
-        if (engine := primitives[i].engine) and i not in begun:
-            begun[i] = at, size
-            by_engine.setdefault(engine, 0.0)
     last = dict[int, float]()
     for i, _, at, state in ended:
         if state not in NOT_RUN:
             last[head[i]] = at
-    for i, (first, share) in begun.items():
-        if (end := last.get(i)) is not None:
-            by_engine[primitives[i].engine] += max(0.0, end - first) / share
+    for i, _, _, _, at, _, _, size in sent:
+        if engine := primitives[i].engine:
+            took_s = max(0.0, last.pop(i, at) - at)  # of tries after the first no end is left
+            by_engine[engine] = by_engine.get(engine, 0.0) + took_s / size
     return added(seconds, by_engine) if seconds else by_engine
 
 

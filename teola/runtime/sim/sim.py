@@ -624,24 +624,23 @@ class Sim(Driver[Query]):
     def _batch_seconds(self, command: Dispatch) -> float:
         profile = self._profiles[command.engine].of(command.instance)
         items, tokens, stretch, longest_s = 0, 0, 1.0, 0.0
-        cost = None
+        cost = profile.cost(command.slices[0].work.spec.op)  # all are of one lane
         for work, lo, hi in command.slices:
             query = self.queries.get(work.run)
             if query is None:
                 continue
-            cost = profile.cost(work.spec.op)
-            component = query.plan.primitives[work.primitive].component
-            habit_s = self.profile.habit(query.run.asker.app, component).seconds
-            if habit_s is not None:
-                longest_s = max(longest_s, habit_s)
-                continue
+            if self.profile.habits:
+                habit_s = self.profile.habit(work.asker.app, work.spec.component).seconds
+                if habit_s is not None:
+                    longest_s = max(longest_s, habit_s)
+                    continue
             items += hi - lo
             if cost.per_token_s:
                 tokens += sum(query.store.cut(work.primitive, lo, hi))
             if cost.sigma:
                 factor = self.outcomes.stretch(query, work.primitive, cost.sigma)
                 stretch = max(stretch, factor) if stretch != 1.0 else factor
-        return max(longest_s, cost.seconds(items, tokens) * stretch if cost and items else 0.0)
+        return max(longest_s, cost.seconds(items, tokens) * stretch if items else 0.0)
 
     def worked(self, engine: str, seconds: float) -> None:
         """An instance has done so many seconds of work."""

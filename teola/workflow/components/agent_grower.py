@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from teola.graph import Grow, Repeated
@@ -34,11 +35,11 @@ class AgentGrower:
     shows: bool = True
     gathers: bool = True
 
-    @property
+    @cached_property
     def bodies(self) -> Mapping[str, Builder]:
         return dict(self.parts)
 
-    @property
+    @cached_property
     def repeated(self) -> Repeated:
         turns, calls = self.expect
         with_calls = turns * calls if self.config.mode == "react" else turns

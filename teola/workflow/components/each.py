@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field
@@ -126,11 +127,11 @@ class EachGrower:
     effect: bool
     gathers: bool = True
 
-    @property
+    @cached_property
     def bodies(self) -> Mapping[str, Builder]:
         return {ITEM: self.body}
 
-    @property
+    @cached_property
     def repeated(self) -> Repeated:
         return Repeated(ITEM, ONE, at_once=self.at_once)
 

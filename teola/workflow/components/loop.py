@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field
@@ -115,11 +116,11 @@ class LoopGrower:
     at_once: int = 1
     gathers: bool = False
 
-    @property
+    @cached_property
     def bodies(self) -> Mapping[str, Builder]:
         return {TURN: self.body}
 
-    @property
+    @cached_property
     def repeated(self) -> Repeated:
         return Repeated(TURN, ONE, min(self.expect, self.at_most), at_most=self.at_most)
 
