@@ -201,3 +201,96 @@ def test_each_batch_is_what_a_slow_one_takes(seed: int) -> None:
 def test_each_batch_is_what_a_slow_one_takes_where_many_wait() -> None:
     """So many that what has gone is swept away meanwhile, and that a search ends."""
     lives(99, 60, 40)
+
+
+# --- patience -------------------------------------------------------------------------------
+
+BASE_S = 0.25
+
+
+def prefill(seq: int, arrival: float, **more: object) -> Work:
+    """A call of 100 tokens; the first ones in order are the first to come."""
+    estimate = Estimate(rest_s=1.0, latest_s=more.pop("latest_s", 0.0), base_s=BASE_S)  # type: ignore[arg-type]
+    given = {"lane": None, "op": Op.PREFILLING, "total": 100, "cuttable": False, **more}
+    return work(seq, run=f"q{seq}", arrival=arrival, estimate=estimate, **given)
+
+
+def waited_s(works: list[Work], behind: int, room_at: float, now: float) -> float:
+    """What waiting has cost by then, all together: those of the batch since they press, of the time
+    before there was room as much as they save one another; those behind it since then."""
+    company_s = BASE_S * (len(works) + behind - 1)
+    presses = [max(one.arrival, one.spec.estimate.latest_s) for one in works]
+    batch = [now - max(at, room_at - company_s) for at in presses]
+    return sum(max(0.0, each) for each in batch) + behind * (now - room_at)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_prefill_waits_until_that_has_cost_as_much_as_going_does(seed: int) -> None:
+    """Asked again and again, until it goes; calls come meanwhile. Where the batch is full, all that
+    is queued waits for it."""
+    draw = Random(seed)
+    for _ in range(20):
+        patience, running = draw.choice([0.5, 1.0, 3.0]), draw.randint(1, 9)
+        policy, works, room_at = CriticalPath(patience), list[Work](), draw.choice([3.0, 5.0])
+        places = draw.choice([1, 2, 99])
+        for seq in range(draw.randint(1, 4)):
+            latest_s = draw.choice([0.0, 0.0, 6.0])
+            works.append(prefill(seq, draw.choice([0.0, 2.5, 3.0]), latest_s=latest_s))
+            policy.add(works[-1], works[-1].arrival)
+        for k in range(300):
+            now = room_at + 0.125 * k
+            if draw.random() < 0.1 and len(works) < 6:
+                works.append(prefill(len(works), now))
+                policy.add(works[-1], now)
+            batch = sorted(works, key=lambda one: (one.arrival, one.seq))[:places]
+            behind = len(works) - len(batch) if len(works) >= places else 0
+            going_s = patience * BASE_S * running
+            slices = policy.choose(Slots(0, 100 * places, 99, True, running), now)
+            goes = waited_s(batch, behind, room_at, now) >= going_s - 1e-5
+            assert [one.seq for one, _, _ in slices] == [one.seq for one in batch if goes], now
+            wake_at = policy.wake_at(now)
+            if goes:
+                break
+            assert wake_at is not None
+            assert now < wake_at
+            presses = [one.spec.estimate.latest_s for one in batch]
+            later = [at for at in presses if at > now]
+            assert waited_s(batch, behind, room_at, wake_at) <= going_s + 1e-9, "not too late"
+            assert wake_at in map(pytest.approx, later) or waited_s(
+                batch, behind, room_at, wake_at
+            ) == pytest.approx(going_s), "nor for nothing"
+        else:
+            raise AssertionError("it never goes")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_piece_stays_until_no_other_query_has_had_urgent_work_there_for_long(seed: int) -> None:
+    """Prefills of three queries go to two instances; then a piece of one of them is queued."""
+    draw = Random(seed)
+    for _ in range(10):
+        policy, now, gone = CriticalPath(), 0.0, list[tuple[float, str, int]]()
+        for seq in range(draw.randint(0, 7)):
+            now += draw.choice([0.5, 4.0])
+            one = prefill(seq, now)
+            one.run = draw.choice("abc")
+            i = draw.choice([0, 0, 1])
+            policy.add(one, now)
+            assert policy.choose(Slots(i, 1000, 9, True), now)
+            one.queued = False
+            policy.remove(one, now)
+            gone.append((now, one.run, i))
+        piece = prefill(99, now, ahead=True)
+        piece.run = "a"
+        policy.add(piece, now)
+        last = max((at for at, run, i in gone if i == 0 and run != "a"), default=-inf)
+        quiet_at = last + 40 * BASE_S
+        for later in (0.0, 5.0, 9.0, 10.0, 11.0):
+            slices = policy.choose(Slots(0, 1000, 9, True), now + later)
+            assert bool(slices) is (now + later >= quiet_at), (gone, later)
+            if not slices:
+                assert policy.wake_at(now + later) == pytest.approx(quiet_at)
+
+
+@pytest.mark.parametrize("patience", [0, 0.5, 7])
+def test_patience_may_be_any_number_from_0_on(patience: float) -> None:
+    assert CriticalPath(patience).patience == patience
