@@ -277,5 +277,5 @@ def test_as_much_as_can_be_is_not_wrong() -> None:
 
 
 def test_what_is_evicted_and_stored_is_told_only_to_who_wants_it() -> None:
-    with pytest.raises(ValueError, match="^this cache was made without noting=True$"):
+    with pytest.raises(ValueError, match=r"^this cache was made without noting=True$"):
         filled().changes()

@@ -144,9 +144,7 @@ class Life:
         pairs = sum(other.pairs for other in computed)
         prefills = len({other.first for other in computed})
         prefills += sum(other.tokens // BUDGET for other in computed)
-        self.expected.append(
-            ((steps, sequences, context, tokens, pairs, prefills, 0.0), passed)
-        )
+        self.expected.append(((steps, sequences, context, tokens, pairs, prefills, 0.0), passed))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -83,10 +83,10 @@ class Slow:
                 break
             if one in first or not batch.fits(one):
                 continue
-            if one.spec.lane is not None and not slots.rationed:
-                if not self.pays(one, batch, longer_s):
-                    passed += 1
-                    continue
+            shares = one.spec.lane is None or slots.rationed
+            if not shares and not self.pays(one, batch, longer_s):
+                passed += 1
+                continue
             before = len(batch.slices)
             if not batch.take(one):
                 passed += batch.room
@@ -104,7 +104,7 @@ class Slow:
         mine_s = longer_s.get(one.run, 0.0) + items * estimate.item_s
         waiting = {other.run for other in self.works}
         before = {run for run in longer_s if run != one.run}
-        leads = not before or one.run == [*longer_s][0]
+        leads = not before or one.run == next(iter(longer_s))
         if not leads and len(before) * mine_s > 4 * estimate.base_s * (len(waiting) - len(before)):
             return False
         longer_s[one.run] = mine_s
@@ -152,10 +152,11 @@ def drawn(draw: Random, seq: int, now: float, lengths: dict[str, float]) -> Work
 def lives(seed: int, steps: int, most: int) -> int:
     """Works come, go and are withdrawn. Returns how many went first as they were in a hurry."""
     draw, now, hurried = Random(seed), 0.0, 0
-    policy, slow = CriticalPath(patience=0), Slow()
+    policy, slow, lengths = CriticalPath(patience=0), Slow(), dict[str, float]()
     for k in range(steps):
         now += draw.choice([0.0, 0.5, 1.0])
-        lengths = {f"q{n}": draw.choice([0.0, 1.0, 8.0]) for n in range(5)} if k % 9 == 0 else lengths
+        if k % 9 == 0:
+            lengths = {f"q{n}": draw.choice([0.0, 1.0, 8.0]) for n in range(5)}
         for n in range(draw.choice([0, 1, most])):
             one = drawn(draw, 100 * k + n, now, lengths)
             slow.works.append(one)

@@ -1,4 +1,4 @@
-"""What routing policies are told of their engine: loads in order, what is found, who may be held."""
+"""What routing policies are told: loads in order, what is found, who may be held."""
 
 from __future__ import annotations
 

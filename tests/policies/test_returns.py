@@ -127,14 +127,18 @@ def test_what_is_known_is_what_all_pauses_say(seed: int) -> None:
         for kind in draw.sample("abcd", draw.choice([0, 1, 4])):
             age_s = draw.choice([0.0, 1.0, 6.0, 100.0, 1e5])
             assert fast.rate(kind, age_s, now) == pytest.approx(slow.rate(kind, age_s, now)), k
-            expected = min(AGES[-1], slow.hope_s(kind, age_s, now)) if slow.rates(kind, now) else age_s
+            expected = (
+                min(AGES[-1], slow.hope_s(kind, age_s, now)) if slow.rates(kind, now) else age_s
+            )
             assert fast.hope_s(kind, age_s, now) == expected, k
 
 
 def test_pauses_are_told_apart_by_what_they_follow() -> None:
     returns = Returns()
     first = returns.kind("call", "tool", None)
-    kinds = [returns.kind("call", "tool", last_s) for last_s in (0.0, 1.0, 1e1, 1e2, 1e3, 1e9, 1e12)]
+    kinds = [
+        returns.kind("call", "tool", last_s) for last_s in (0.0, 1.0, 1e1, 1e2, 1e3, 1e9, 1e12)
+    ]
     assert first not in kinds
     assert kinds[0] == kinds[1], "up to a second is one magnitude"
     assert len({*kinds}) >= 4
