@@ -104,7 +104,7 @@ def drawn(report: Report) -> Any:
         axis.set_xlabel("speed")
     for axis in axes[:, 0]:
         axis.set_ylabel("mean latency, x the best")
-    axes[0][0].legend(frameon=False, fontsize=5)
+    axes[-1][-1].legend(frameon=False, fontsize=5)
     return figure
 
 

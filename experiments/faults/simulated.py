@@ -42,13 +42,13 @@ class _Counting(Sim):
     def __init__(self, since: float, until: float) -> None:
         super().__init__(paper("7b"), instances={"llm": INSTANCES}, learner=Learner())
         self._since, self._until = since, until
-        self.calls = self.late = self.bad = 0
+        self.calls = self.counted = self.bad = 0
 
     def dispatch(self, command: Dispatch, now: float) -> None:
         """As a simulation does, and count."""
         self.calls += len(command.slices)
         if self._since <= now < self._until:
-            self.late += len(command.slices)
+            self.counted += len(command.slices)
             self.bad += len(command.slices) * (command.instance == BAD)
         super().dispatch(command, now)
 
@@ -76,7 +76,7 @@ def _row(trouble: str, begin: Callable[[Sim], None], queries: int) -> dict[str, 
         "ok": len(ok),
         "lost": queries - len(ok),
         "calls": sim.calls,
-        "share_of_bad": round(sim.bad / max(1, sim.late), 4),
+        "share_of_bad": round(sim.bad / max(1, sim.counted), 4),
         "p50_s": round(took[len(took) // 2], 3),
         "p99_s": round(took[int(0.99 * len(took))], 3),
     }

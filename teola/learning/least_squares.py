@@ -5,12 +5,15 @@ What is minimised is the sum of the squared errors, each as a part of what was *
 older measurements count less and less, and next to nothing once the times have changed. (As parts
 of what was measured, the slow would count least, and a busy engine seem faster than it is.) Of the
 measurements, only the normal equations are kept (the information form of recursive least squares),
-so that adding one costs O(terms^2) and nothing is ever inverted.
+so that adding one costs O(terms^2) and nothing is ever inverted. The first few are kept as they are
+and weighed anew each time: nobody knows what to expect of them, and as a part of itself, an answer
+in no time (a greeting, say) would count as much as a hundred others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean, median
 from typing import Final
 
 FORGETTING: Final = 0.998
@@ -25,6 +28,10 @@ CHANGED: Final = 16
 """So many measurements in a row that took longer than usual (or shorter): the times are others."""
 BEFORE: Final = 1 / 256
 """Weight of what was measured before they changed."""
+FIRST: Final = 16
+"""So many measurements are kept as they are."""
+ROUNDS: Final = 4
+"""How often those are weighed: by their seconds, and then by what was found."""
 LARGEST: Final = 1e9
 """Weight at which all are scaled down, long before floats overflow."""
 
@@ -43,6 +50,7 @@ class LeastSquares:
         self.count = 0
         self._normal = [[0.0] * terms for _ in range(terms)]
         self._moment = [0.0] * terms
+        self._first = list[tuple[tuple[float, ...], float]]()
         self._weight = 1.0
         self._error = 0.0
         self._row = 0
@@ -52,25 +60,35 @@ class LeastSquares:
 
     def add(self, quantities: Sequence[float], seconds: float) -> None:
         """A measurement: so much of each term took so long (more than 0 seconds)."""
-        if self.count and self._at * 2 <= self.count:
+        if self.count < FIRST:
+            self._first.append((tuple(quantities), seconds))
+            self.count += 1
+            return
+        if self._at * 2 <= self.count or self._first:
             self.solve()
+            self._first.clear()
         self._weight /= FORGETTING
-        if self._solved is not None and self._have_changed(self._off(quantities, seconds)):
+        if self._have_changed(self._off(quantities, seconds)):
             self.solve()
             if abs(self._off(quantities, seconds)) > self._usual:
                 self._weight /= BEFORE
-        weight, scale = self._weight, seconds
-        if self._solved is not None:
-            error, usual = abs(self._off(quantities, seconds)), self._usual
-            expected = self._expected(quantities)
-            scale = max(expected, seconds * UNEXPECTED)
-            if error > ROBUST * usual:
-                weight *= ROBUST * usual / error
-            self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(
-                max(1, self.count), 32
-            )
-        row, took = [quantity / scale for quantity in quantities], seconds / scale
+        error, usual = abs(self._off(quantities, seconds)), self._usual
+        scale, weight = self._scale(quantities, seconds), self._weight
+        if error > ROBUST * usual:
+            weight *= ROBUST * usual / error
+        self._error += (min(error, 2 * ROBUST * usual) - self._error) / min(self.count, 32)
         self.count += 1
+        self._put(quantities, seconds, scale, weight)
+        if self._weight > LARGEST:
+            self._normal = [[value / LARGEST for value in row] for row in self._normal]
+            self._moment = [value / LARGEST for value in self._moment]
+            self._weight /= LARGEST
+
+    def _put(
+        self, quantities: Sequence[float], seconds: float, scale: float, weight: float
+    ) -> None:
+        """Into the normal equations, as a part of `scale`."""
+        row, took = [quantity / scale for quantity in quantities], seconds / scale
         for j, value in enumerate(row):
             if value:
                 scaled = weight * value
@@ -78,10 +96,32 @@ class LeastSquares:
                 normal = self._normal[j]
                 for k in range(j + 1):
                     normal[k] += scaled * row[k]
-        if self._weight > LARGEST:
-            self._normal = [[value / LARGEST for value in row] for row in self._normal]
-            self._moment = [value / LARGEST for value in self._moment]
-            self._weight /= LARGEST
+
+    def _weigh_first(self) -> None:
+        """The normal equations of the first measurements, by iteratively reweighted least squares:
+        all as parts of one time, then each as a part of what was expected, and what is far off
+        less."""
+        scales = [fmean(seconds for _, seconds in self._first)] * self.count
+        weights = [1.0] * self.count
+        for left in reversed(range(ROUNDS)):
+            self._normal = [[0.0] * self.terms for _ in range(self.terms)]
+            self._moment = [0.0] * self.terms
+            for (quantities, seconds), scale, weight in zip(
+                self._first, scales, weights, strict=True
+            ):
+                self._put(quantities, seconds, scale, weight)
+            if not left:
+                break
+            self._solved = self._coefficients()
+            errors = [abs(self._off(*one)) for one in self._first]
+            usual = max(USUAL, median(errors))
+            scales = [self._scale(*one) for one in self._first]
+            weights = [min(1.0, ROBUST * usual / error) if error else 1.0 for error in errors]
+            self._error = fmean(min(error, 2 * ROBUST * usual) for error in errors)
+
+    def _scale(self, quantities: Sequence[float], seconds: float) -> float:
+        """What the error of a measurement is a part of."""
+        return max(self._expected(quantities), seconds * UNEXPECTED)
 
     @property
     def _usual(self) -> float:
@@ -116,6 +156,13 @@ class LeastSquares:
         stand without it."""
         if self._solved is not None and self._at == self.count:
             return self._solved
+        if self._first:
+            self._weigh_first()
+        self._solved, self._at = self._coefficients(), self.count
+        return self._solved
+
+    def _coefficients(self) -> tuple[float, ...]:
+        """Of the normal equations as they are, none negative."""
         free = [j for j in range(self.terms) if self._normal[j][j] > 0]
         coefficients = [0.0] * self.terms
         while free:
@@ -126,8 +173,7 @@ class LeastSquares:
                     coefficients[j] = value
                 break
             del free[worst]
-        self._solved, self._at = tuple(coefficients), self.count
-        return self._solved
+        return tuple(coefficients)
 
     def _solution(self, free: Sequence[int]) -> list[float]:
         """The normal equations of the terms `free`, by elimination."""

@@ -138,7 +138,8 @@ class Work:
     tries: tries used up; excused: those of them that were not its own fault.
     spans: what is still to be dispatched.
     flying: instance and batch of each slice in flight.
-    sent: when the last of it was dispatched.
+    sent: when the last of it was dispatched. drawn: tokens of its answer (of a row's) that a
+        minute's budget had to have for it then.
     done: items that have come back.
     counts: what those delivered by port, if they came in several slices.
     prefilling: an LLM call is under way and has given no token.
@@ -177,6 +178,7 @@ class Work:
     spans: list[tuple[int, int]] = field(default_factory=list)
     flying: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     sent: float = 0.0
+    drawn: int = 0
     done: int = 0
     counts: dict[str, int] | None = None
     prefilling: bool = False

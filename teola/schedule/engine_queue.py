@@ -337,8 +337,7 @@ class EngineQueue:
         if target.quota is not None:
             self.instances.came_back(instance, batch, now)
             if usage[1] is not None:
-                drawn = target.quota.answer(work.total, work.spec)
-                target.quota.settled(usage[1] - drawn, work.sent, now)
+                target.quota.settled(usage[1] - work.drawn, work.sent, now)
         if health is not None:
             ramp = health.succeeded(now)
             out += [Recovered(self.engine, instance)] if ramp else []
@@ -639,7 +638,7 @@ class EngineQueue:
         self.instances.send(i, second, work.total, 1)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
-            quota.sent(_tokens(quota, work, 0, work.total), now, together=False)
+            quota.sent(_draws(quota, work, 0, work.total), now, together=False)
         if self.placing.explaining is not None:
             work.reason = Reason(Because.BACKUP, instances=len(self.instances))
         out.append(Dispatch(self.engine, i, second, (Slice(work, 0, work.total),)))
@@ -928,7 +927,7 @@ class EngineQueue:
         self.instances.send(i, batch, items, entries, hit_tokens)
         self.instances[i].sent_at = now
         if (quota := self.instances[i].quota) is not None:
-            drawn = [call_tokens for slice in slices for call_tokens in _tokens(quota, *slice)]
+            drawn = [call_tokens for slice in slices for call_tokens in _draws(quota, *slice)]
             quota.sent(drawn, now, together=not continuous)
         news = self.rows.news(i, slices) if rows else slices
         if self.placing.follows and news:
@@ -982,10 +981,11 @@ class EngineQueue:
         return not self.works and not self.instances.busy
 
 
-def _tokens(quota: Quota, work: Work, lo: int, hi: int) -> list[int]:
-    """About so many tokens of a minute's budget a slice takes; rows take each their own."""
+def _draws(quota: Quota, work: Work, lo: int, hi: int) -> list[int]:
+    """About so many tokens of a minute's budget a slice takes, and notes it; rows take each their
+    own."""
     if work.spec.item_tokens:
         return [(hi - lo) * work.spec.item_tokens]
-    if work.row_tokens:
-        return [work.row_tokens + quota.answer(work.row_tokens, work.spec)] * (hi - lo)
-    return [hi - lo + quota.answer(hi - lo, work.spec)]
+    prompt, calls = (work.row_tokens, hi - lo) if work.row_tokens else (hi - lo, 1)
+    work.drawn = quota.answer(prompt, work.spec)
+    return [prompt + work.drawn] * calls

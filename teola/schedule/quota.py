@@ -185,11 +185,13 @@ def _taken_back(draws: deque[list[float]], amount: float, drawn: float) -> float
 class ApiAccount:
     """What instances share that draw on one API key of one server. limits: as far as one knows."""
 
-    __slots__ = ("_call_tokens", "_grows", "_learned_at", "requests", "tokens")
+    __slots__ = ("_call_tokens", "_grows", "_learned_at", "_unbounded", "requests", "tokens")
 
     def __init__(self, limits: MinuteLimits = UNLIMITED) -> None:
         self.requests, self.tokens = MinuteBudget(limits.requests), MinuteBudget(limits.tokens)
         self._call_tokens = 0.0
+        self._unbounded = True
+        """Whether they are of calls that were sent before anybody knew a bound."""
         self._learned_at: float | None = None
         self._grows = GROWS
 
@@ -218,25 +220,34 @@ class ApiAccount:
 
     def draw(self, tokens: int, now: float) -> None:
         """A call of about so many tokens, its answer included, is sent."""
-        self._call_tokens += (tokens - self._call_tokens) / 8 if self._call_tokens else tokens
+        like = self._per_call
+        self._call_tokens = like + (tokens - like) / 8 if like else tokens
+        self._unbounded = self.tokens.size == inf
         self.requests.draw(1, now)
         self.tokens.draw(tokens, now)
 
     def calls(self, now: float) -> float:
         """How many calls like those before may be sent now."""
-        tokens = self.tokens.left(now)
-        if tokens < inf and not self._call_tokens:
+        tokens, like = self.tokens.left(now), self._per_call
+        if tokens < inf and not like:
             tokens = 1.0 if tokens > 0 else 0.0
         elif tokens < inf:
             # one that is larger than the whole budget goes when nothing else does
             whole = self.tokens.whole and tokens > 0
-            tokens = max(tokens / self._call_tokens, 1.0 if whole else 0.0)
+            tokens = max(tokens / like, 1.0 if whole else 0.0)
         return max(0.0, min(self.requests.left(now), tokens))
+
+    @property
+    def _per_call(self) -> float:
+        """Tokens of a call, on average; 0 if nobody knows, as of calls that drew more than a minute
+        has before anybody knew how much that is: those that follow draw less (`Quota.answer`)."""
+        unknown = self._unbounded and self._call_tokens > self.tokens.size
+        return 0.0 if unknown else self._call_tokens
 
     def opens_at(self, now: float) -> float:
         """When one such call may be sent."""
         return max(
-            self.requests.opens_at(1, now), self.tokens.opens_at(max(1.0, self._call_tokens), now)
+            self.requests.opens_at(1, now), self.tokens.opens_at(max(1.0, self._per_call), now)
         )
 
 

@@ -307,8 +307,7 @@ class RowSlices:
             for _ in range(rows):
                 queue.instances.came_back(i, row_slice.batch, now)
             if event.generated is not None:
-                drawn = rows * target.quota.answer(work.row_tokens, work.spec)
-                target.quota.settled(event.generated - drawn, work.sent, now)
+                target.quota.settled(event.generated - rows * work.drawn, work.sent, now)
         if target.health is not None:
             ramp = target.health.succeeded(now)
             out += [Recovered(queue.engine, i)] if ramp else []

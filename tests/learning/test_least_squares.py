@@ -82,6 +82,28 @@ def test_all_terms_of_a_step_are_found() -> None:
         assert seconds(found, one) == pytest.approx(seconds(STEP, one), rel=0.05)
 
 
+@catches(
+    "squares-first-heavy",
+    "the first measurement counts as much as what it took is short",
+    edited(
+        LeastSquares._weigh_first,
+        "[fmean(seconds for _, seconds in self._first)] * self.count",
+        "[seconds for _, seconds in self._first]",
+    ),
+)
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_first_answer_in_no_time_is_soon_forgotten(first: int) -> None:
+    """Steps take the same whether one call runs or four; a server greets without its model."""
+    drawn, squares = random.Random(4), LeastSquares((1e-4, 1e-4))
+    for _ in range(first):
+        squares.add((5.0, 5.0), 0.0007)
+    for k in range(100):
+        calls = 1 if k < 20 else drawn.choice((3, 4, 4, 4))
+        squares.add((4.0, 4.0 * calls), 0.1 * drawn.uniform(0.98, 1.06))
+    step = squares.solve()
+    assert step[0] + step[1] == pytest.approx(0.025, rel=0.15)
+
+
 @pytest.mark.parametrize(("noise", "off"), [(0.05, 0.03), (0.2, 0.12)])
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_averages_out(seed: int, noise: float, off: float) -> None:
@@ -93,7 +115,7 @@ def test_noise_averages_out(seed: int, noise: float, off: float) -> None:
 @catches(
     "squares-slow-least",
     "what took long counts less than what was quick",
-    edited(LeastSquares.add, "scale = max(expected, seconds * UNEXPECTED)", "scale = seconds"),
+    edited(LeastSquares._scale, "max(self._expected(quantities), seconds * UNEXPECTED)", "seconds"),
 )
 @pytest.mark.parametrize("noise", [0.2, 0.3, 0.4])
 def test_times_are_those_of_the_mean_however_much_they_scatter(noise: float) -> None:
@@ -125,7 +147,7 @@ def test_one_outlier_in_twenty_moves_it_by_little(outlier: float, seed: int) -> 
 @catches(
     "squares-own-scale",
     "what came far too soon counts for more",
-    edited(LeastSquares.add, "scale = max(expected, seconds * UNEXPECTED)", "scale = seconds"),
+    edited(LeastSquares._scale, "max(self._expected(quantities), seconds * UNEXPECTED)", "seconds"),
 )
 def test_what_comes_far_too_soon_counts_no_more_than_others() -> None:
     squares = LeastSquares(RIDGE)
@@ -193,7 +215,7 @@ def test_a_solution_that_is_out_of_date_is_no_change_of_the_times() -> None:
 @catches(
     "squares-negative",
     "a coefficient may be negative",
-    edited(LeastSquares.solve, "values[worst] >= 0", "values[worst] >= -1e9"),
+    edited(LeastSquares._coefficients, "values[worst] >= 0", "values[worst] >= -1e9"),
 )
 def test_what_would_be_negative_is_nothing() -> None:
     """Large batches that take less than small ones: no time per item."""

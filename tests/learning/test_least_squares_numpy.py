@@ -75,12 +75,12 @@ def test_exact_measurements_are_solved_as_by_numpy(seed: int) -> None:
 @catches(
     "squares-by-measured",
     "errors are parts of what was measured, so that the slow count least",
-    edited(LeastSquares.add, "max(expected, seconds * UNEXPECTED)", "seconds"),
+    edited(LeastSquares._scale, "max(self._expected(quantities), seconds * UNEXPECTED)", "seconds"),
 )
 @catches(
     "squares-weight-twice",
     "what was measured is weighed and what was asked for is not",
-    edited(LeastSquares.add, "scaled * took", "value * took"),
+    edited(LeastSquares._put, "scaled * took", "value * took"),
 )
 @catches(
     "squares-ridge-absolute",

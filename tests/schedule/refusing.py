@@ -39,8 +39,9 @@ ANSWER = 9
 
 class Server:
     """Takes `at_once` calls of `call_s` seconds, and `per_minute` in any minute. tokens: in any
-    minute; an answer takes all that it may have until it has ended. after_s: what its refusals say.
-    away, hangs: from when to when it is not there, and gives no token."""
+    minute; an answer takes all that it may have until it has ended (reserves: or only what it is).
+    after_s: what its refusals say. away, hangs: from when to when it is not there, and gives no
+    token."""
 
     def __init__(
         self,
@@ -51,7 +52,9 @@ class Server:
         away: tuple[float, float] = (0.0, 0.0),
         hangs: tuple[float, float] = (0.0, 0.0),
         tokens: int | None = None,
+        reserves: bool = True,
     ) -> None:
+        self.reserves = reserves
         self.at_once, self.call_s, self.per_minute = at_once, call_s, per_minute
         self.after_s, self.away, self.hangs = after_s, away, hangs
         self.running = self.calls = 0
@@ -187,7 +190,8 @@ class Refusing:
     def _take(self, sent: Dispatch, taken: Any) -> None:
         server, i = self.servers[sent.instance], taken.primitive
         self.begun.append((self.now, sent.instance))
-        cause = server.refuses(self.now, self.tokens + self.answer)
+        takes = self.tokens + (self.answer if server.reserves else ANSWER)
+        cause = server.refuses(self.now, takes)
         event = CallEnded("e", sent.batch, taken.run, i, cause or {"text": 1}, None, ANSWER)
         if cause is not None:
             self.at(self.now + 0.01, lambda: self.queue.call_ended(event, self.now))
@@ -197,7 +201,7 @@ class Refusing:
         if server.hangs[0] <= self.now < server.hangs[1]:
             server.running -= 1
             return
-        drawn = [self.now, float(self.tokens + self.answer)]
+        drawn = [self.now, float(takes)]
         if server.tokens is not None:
             server.drawn.append(drawn)
             left, ago_s = round(server.left(self.now)), server.call_s / 2

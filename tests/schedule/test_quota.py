@@ -454,6 +454,31 @@ def test_a_long_answer_that_may_have_more_than_a_minute_draws_what_is_expected()
     assert len(world.ok) == 20_000 // (350 + ANSWER)
 
 
+@catches(
+    "settled-anew",
+    "what a call drew is reckoned again when it ends",
+    edited(
+        EngineQueue._ended,
+        "usage[1] - work.drawn",
+        "usage[1] - target.quota.answer(work.total, work.spec)",
+    ),
+)
+@catches(
+    "average-of-unbounded",
+    "calls sent before a bound was known are what others are measured by",
+    edited("teola.schedule.quota.ApiAccount._per_call.fget", "self._unbounded and", "False and"),
+)
+def test_a_first_call_that_may_have_more_than_headers_tell_leaves_the_minute_to_others() -> None:
+    """Nobody knows of a limit when it is sent."""
+    server = Server(tokens=20_000, call_s=0.2, reserves=False)
+    world = Refusing(server, most=1000, tokens=350, answer=30_000)
+    world.queue.instances.limit(0, "e", ApiAccount(UNLIMITED))
+    world.comes(1)
+    world.comes(100, 1.0)
+    world.run(until=59.0)
+    assert len(world.ok) >= 0.95 * (20_000 // (350 + ANSWER))
+
+
 def test_servers_of_one_key_share_its_budget() -> None:
     account, servers = (
         ApiAccount(MinuteLimits(requests=10)),
