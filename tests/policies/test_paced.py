@@ -64,6 +64,16 @@ def test_the_bound_is_the_formula() -> None:
         assert abs(found - bound) <= 4
 
 
+def test_servers_take_calls_by_their_objectives_and_what_has_none_last() -> None:
+    """In ms; an objective that is over comes first."""
+    policy = Paced()
+    ends = (-5.0, 0.0, 1.5, 1.501, 3600.0, 1e9, inf)
+    told = [policy.priority(call("q", 10, finish_by=at), 0.0) for at in ends]
+    assert told == sorted(told, reverse=True)
+    assert len({*told}) == len(ends)
+    assert told[:4] == [5000, 0, -1500, -1501]
+
+
 @pytest.mark.parametrize(("prompt", "answer"), [(0, 0), (1, 0), (1, 1), (2, 0), (50, 3)])
 def test_before_a_call_has_come_nothing_is_bounded_and_then_by_lengths_from_1_on(
     prompt: int, answer: int
