@@ -318,3 +318,111 @@ def test_an_epoch_begins_when_runs_become_longer() -> None:
     again.recall(habits.now())
     again.turned(*KEY, 2)
     assert of(again).turns[:4] == (4, 4, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("output", "late"), [(1.0, 2.0), (2.0, 1.0), (2.0, 2.0), (3.0, 5.0), (0.1, 1.0), (0.5, 5.0)]
+)
+def test_lengths_of_an_earlier_time_are_ten_answers(output: float, late: float) -> None:
+    habits = Habits()
+    habits.recall({KEY: Habit(calls=3, output=output, output_p90=late)})
+    assert of(habits).output == pytest.approx(output)
+    assert of(habits).output_p90 == max(late, (10 * output - late) / 9)
+    habits.generated(*KEY, 20.0)
+    assert of(habits).output == pytest.approx((10 * output + 20.0) / 11)
+
+
+def test_of_no_answers_at_an_earlier_time_nothing_is_gone_on_from() -> None:
+    habits = Habits()
+    habits.recall({KEY: Habit(calls=3, output=1.0, output_p90=1.0)})
+    assert (of(habits).output, of(habits).output_p90) == (1.0, 1.0)
+    habits.generated(*KEY, 20.0)
+    assert (of(habits).output, of(habits).output_p90) == (20.0, 20.0)
+
+
+EDGES: list[tuple[str, float, float, bool]] = [
+    ("prompt", 2.0, 2.0, False),
+    ("prompt", 2.0, 2.22, False),
+    ("prompt", 2.0, 2.23, True),
+    ("prompt", 2.0, 1.8, False),
+    ("prompt", 2.0, 1.79, True),
+    ("prompt", 0.0, 0.0, False),
+    ("output", 4.0, 4.44, False),
+    ("output", 4.0, 4.45, True),
+    ("output", 4.0, 3.59, True),
+    ("seconds", 1.0, 1.11, False),
+    ("seconds", 1.0, 1.12, True),
+    ("seconds", 0.0, 1e-12, False),
+    ("seconds", 0.0, 1e-3, True),
+    ("cached", 0.0, 16.0, False),
+    ("cached", 0.0, 16.5, True),
+    ("cached", 1000.0, 1016.5, False),
+    ("cached", 1000.0, 900.0, False),
+    ("cached", 1000.0, 899.0, True),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "now", "moved"), EDGES)
+def test_a_tenth_is_told_from_a_little_less(
+    name: str, before: float, now: float, moved: bool
+) -> None:
+    """Of prompts in caches, more than a block, too."""
+    were, are = (replace(UNSEEN, **{name: value}) for value in (before, now))
+    assert module._moved(were, are) is moved
+    assert module._moved(are, were) is moved
+    assert not module._moved(are, are)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "moved"),
+    [
+        ((5, 10), (5, 10), False),
+        ((5, 10), (5, 11), False),
+        ((5, 10), (5, 12), True),
+        ((0, 0), (5, 1), True),
+        ((5, 0), (9, 0), False),
+    ],
+)
+def test_runs_that_become_longer_by_a_tenth_are_a_move(
+    before: tuple[int, ...], now: tuple[int, ...], moved: bool
+) -> None:
+    """Of so many runs, turns in all."""
+    were, are = (replace(UNSEEN, turns=turns) for turns in (before, now))
+    assert module._moved(were, are) is moved
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "moved"),
+    [
+        ({"a": 5, "b": 5}, {"a": 6, "b": 4}, False),
+        ({"a": 5, "b": 5}, {"a": 61, "b": 39}, True),
+        ({"a": 5, "b": 5}, {"a": 39, "b": 61}, True),
+        ({}, {"a": 1}, True),
+        ({"a": 10}, {"a": 10, "b": 1}, False),
+        ({"a": 10}, {"a": 10, "b": 2}, True),
+    ],
+)
+def test_odds_that_are_others_by_a_tenth_are_a_move(
+    before: dict[str, int], now: dict[str, int], moved: bool
+) -> None:
+    were, are = (replace(UNSEEN, branches=branches) for branches in (before, now))
+    assert module._moved(were, are) is moved
+    assert share({}, "a") == 0.0
+    assert share({"a": 1, "b": 3}, "b") == 0.75
+
+
+def test_nothing_is_published_but_what_moved() -> None:
+    habits = Habits()
+    assert habits.publish() is None
+    habits.prompted(*KEY, 2.0, None)
+    first = habits.publish()
+    assert first is not None
+    assert first[KEY].prompt == 2.0
+    assert habits.publish() is None, "it was published"
+    habits.prompted(*KEY, 2.1, None)
+    assert habits.publish() is None, "it has moved by little"
+    habits.prompted("app", "other", 1.0, None)
+    second = habits.publish()
+    assert second is not None
+    assert second[KEY] is first[KEY]
+    assert second.keys() == {KEY, ("app", "other")}

@@ -12,7 +12,8 @@ import pytest
 from teola.graph import Op
 from teola.habit import Habit
 from teola.learning import EngineTimes, LearnedProfiles, Learner, Lessons
-from teola.learning.learner import AGAIN, EPOCH_S, figures
+from teola.learning.learner import AGAIN, EPOCH_S, _moved, _moved_apart, figures
+from teola.learning.lessons import Slowness
 from teola.learning.observer import Observer
 from teola.policies.work import Slice
 from teola.profile import Cost, EngineProfile, StepTime
@@ -254,3 +255,71 @@ def test_profiles_of_instances_are_as_they_are_known_now() -> None:
         times = EngineTimes(step=StepTime(base_s=base_s), seen=9)
         learner.recall(Lessons(1, {"llm": times}))
         assert [profile.step.base_s for profile in known] == [base_s, 0.5, base_s]
+
+
+@pytest.mark.parametrize("size", [0, 7])
+def test_batches_are_compared_by_one_item_and_by_sixteen(size: int) -> None:
+    cost = Cost(0.5, 0.0, 0.25, size) if size else Cost(0.5, 0.25)
+    each_s = 0.25 * (size or 1)
+    assert figures(EngineTimes({Op.EMBEDDING: cost})) == {
+        "embedding, 1": pytest.approx(0.5 + each_s),
+        "embedding, 16": pytest.approx(0.5 + 16 * each_s),
+    }
+
+
+@pytest.mark.parametrize(
+    ("factor", "moved"), [(1.0, False), (1.11, False), (1.12, True), (0.91, False), (0.89, True)]
+)
+def test_times_have_moved_when_a_figure_has_by_a_tenth(factor: float, moved: bool) -> None:
+    before = EngineTimes({Op.EMBEDDING: Cost(0.0, 1.0), Op.RERANKING: Cost(0.0, 9.0)})
+    for op in before.costs:
+        other = replace(before.costs[op], per_item_s=factor * before.costs[op].per_item_s)
+        now = replace(before, costs={**before.costs, op: other})
+        assert _moved(before, now) is moved
+        assert _moved(now, before) is moved
+    one = {"a": Slowness(1.0, 3), "b": Slowness(2.0, 3)}
+    for name in one:
+        other_one = {**one, name: Slowness(factor * one[name].factor, 99)}
+        were, are = (EngineTimes(instances=known) for known in (one, other_one))
+        assert _moved_apart(were, are) is moved
+        assert _moved_apart(are, were) is moved
+
+
+def test_what_was_not_known_before_has_moved() -> None:
+    none, one = EngineTimes(), EngineTimes({Op.EMBEDDING: Cost(0.0, 1.0)})
+    assert _moved(None, none)
+    assert not _moved(none, none)
+    assert _moved(none, one)
+    assert _moved(one, none)
+    assert _moved(one, replace(one, varied=frozenset({Op.EMBEDDING})))
+    few = EngineTimes(instances={"a": Slowness(1.0, 3)})
+    more = EngineTimes(instances={"a": Slowness(1.0, 3), "b": Slowness(1.0, 3)})
+    assert _moved_apart(none, few)
+    assert _moved_apart(few, more)
+    assert _moved_apart(more, few)
+    assert not _moved_apart(more, more)
+
+
+def test_single_instances_are_told_when_one_has_moved_and_begin_no_epoch() -> None:
+    times = EngineTimes({Op.EMBEDDING: Cost(0.0, 1.0)}, None, 9)
+    learner, engine = Learner(), Apart(times, {"a": Slowness(1.0, 3)})
+    learner._engines["e"] = engine
+    assert learner.publish(0.0)
+    for now, factor, published in ((1.0, 1.05, 1.0), (2.0, 1.2, 1.2), (3.0, 1.25, 1.2)):
+        engine.apart = {"a": Slowness(factor, 4)}
+        before = learner.lessons
+        assert not learner.publish(now)
+        assert learner.lessons.epoch == 1
+        assert learner.lessons.engines["e"].instances["a"].factor == published
+        assert (learner.lessons is before) == (factor != published)
+
+
+class Apart(Fixed):
+    """Knows single instances, too."""
+
+    def __init__(self, found: EngineTimes, apart: dict[str, Slowness]) -> None:
+        super().__init__(found)
+        self.apart = apart
+
+    def instances(self) -> dict[str, Slowness]:
+        return self.apart

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teola.learning.least_squares import LeastSquares
+from teola.learning.least_squares import FIRST, LeastSquares
 from tests.planted import catches, edited
 
 RIDGE = (1e-4, 1e-4)
@@ -298,3 +298,24 @@ def test_every_measurement_counts_at_once() -> None:
         base, per_unit = squares.solve()
         assert squares.count == count
         assert base + per_unit * units == pytest.approx(seconds, rel=0.05)
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3, 15, 16, 17, 21])
+def test_what_is_expected_is_worked_out_after_the_first_and_whenever_twice_as_much_was_measured(
+    asked: int,
+) -> None:
+    """As if somebody asked for it then. asked: after so many somebody does."""
+    draw = random.Random(asked)
+    alone, followed, solved_at = LeastSquares((1e-4, 1e-4)), LeastSquares((1e-4, 1e-4)), 0
+    for count in range(90):
+        if count == FIRST or count >= max(FIRST, 2 * solved_at):
+            followed.solve()
+            solved_at = count
+        if count == asked:
+            assert alone.solve() == followed.solve()
+            solved_at = count
+        row, seconds = (1.0, draw.choice([1.0, 4.0, 9.0])), draw.uniform(1.0, 2.0)
+        alone.add(row, seconds)
+        followed.add(row, seconds)
+        assert alone.so_far((1.0, 3.0)) == followed.so_far((1.0, 3.0)), count
+        assert bool(alone.so_far((1.0, 3.0))) is (count >= min(asked, FIRST))

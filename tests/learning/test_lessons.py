@@ -14,6 +14,7 @@ from teola.errors import InputError
 from teola.graph import Op
 from teola.habit import Habit
 from teola.learning import NO_LESSONS, EngineTimes, Lessons
+from teola.learning.lessons import Slowness
 from teola.profile import Cost, EngineProfile, Profile, StepTime, paper
 from tests.planted import catches, edited
 
@@ -36,6 +37,8 @@ times = st.builds(
     steps,
     st.integers(0, 10**6),
     st.frozensets(st.sampled_from(Op)),
+    figure,
+    st.dictionaries(st.text(), st.builds(Slowness, figure, st.integers(0, 99)), max_size=2),
 )
 branches = st.dictionaries(st.text(), st.integers(0, 99), max_size=3)
 turns = st.lists(st.integers(0, 99), max_size=66).map(tuple)
@@ -92,7 +95,22 @@ FIGURES = (
     ("llm", "step", {**written()["engines"]["llm"]["step"], "per_token_s": "fast"}),
     ("embedding", "costs", {"embedding": {"base_s": float("inf")}}),
     ("embedding", "costs", {"embedding": {"base_s": None}}),
+    ("llm", "crowding", -0.1),
+    ("llm", "crowding", float("nan")),
+    ("llm", "crowding", "much"),
+    ("llm", "instances", {"one": {"factor": float("inf"), "seen": 3}}),
+    ("llm", "instances", {"one": {"factor": -1.0, "seen": 3}}),
+    ("llm", "instances", {"one": {"factor": 1.0, "seen": -1}}),
 )
+
+
+def test_a_file_from_before_crowds_and_single_instances_were_known_is_read() -> None:
+    data = written()
+    for name in ("crowding", "instances"):
+        del data["engines"]["llm"][name]
+    read = Lessons.from_json(data).engines["llm"]
+    assert (read.crowding, dict(read.instances)) == (0.0, {})
+    assert read == KNOWN.engines["llm"]
 
 
 @pytest.mark.parametrize(("engine", "field", "value"), FIGURES)

@@ -269,6 +269,29 @@ def test_what_is_for_the_most_loaded_goes_to_the_least() -> None:
         assert policy.redirect == {}
 
 
+@pytest.mark.parametrize(
+    ("loads", "turned"),
+    [
+        ((9.0, 9.0, 1.0), {0: 2}),
+        ((1.0, 9.0, 9.0), {1: 0}),
+        ((9.0, 1.0, 1.0), {0: 1}),
+        ((1.0, 1.0, 9.0), {2: 0}),
+        ((1.5, 1.0, 1.0), {}),
+        ((1.6, 1.0, 1.0), {0: 1}),
+        ((0.0, 0.0, 0.0), {}),
+    ],
+)
+def test_of_the_most_and_of_the_least_loaded_the_first_is_meant(
+    loads: tuple[float, ...], turned: dict[int, int]
+) -> None:
+    """From half as much again on."""
+    router(policy := e2(shifts=True, min_routed=3), 3)
+    with_loads(policy, *loads)
+    for policy.routed in (2, 3):
+        policy._shift(0.0)
+        assert policy.redirect == (turned if policy.routed == 3 else {})
+
+
 def test_what_is_redirected_is_routed_there() -> None:
     queue = router(policy := e2(shifts=True, min_routed=1))
     route(queue, "a", prompt(("a", 50)))

@@ -406,6 +406,28 @@ def test_of_those_held_the_shortest_goes_first_unless_one_is_old() -> None:
         assert [one.work.run for one in policy._line] == order
 
 
+def test_where_an_instance_has_nothing_to_do_those_who_wait_for_it_are_asked_though_many_wait() -> (
+    None
+):
+    """Five that would be computed sooner wait for the other one."""
+    queue = routed()
+    owned(queue)
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    for k in range(5):
+        one = call(f"short {k}", prompt((f"s{k}", 300)), 2.0, seq=k, program=f"s{k}", avoid=1)
+        queue.submit(one, 2.0)
+    queue.submit(call("long", prompt(("l", 900)), 2.0, seq=9, program="l", avoid=0), 2.0)
+    assert held(queue) == {*(f"short {k}" for k in range(5)), "long"}
+    asked = [one.run for one in policy.free(2.0)]
+    assert asked == [f"short {k}" for k in range(4)], "the first few"
+    for k in range(60):
+        end(queue, f"busy 1/{k}", 2.5, 1)
+    asked = [one.run for one in policy.free(2.5)]
+    assert asked == [*(f"short {k}" for k in range(4)), "long"]
+    assert [*policy.free(2.5)] == [], "nothing has changed since"
+
+
 # --- home -----------------------------------------------------------------------------------
 
 

@@ -64,6 +64,30 @@ def test_the_bound_is_the_formula() -> None:
         assert abs(found - bound) <= 4
 
 
+def test_servers_take_calls_by_their_objectives_and_what_has_none_last() -> None:
+    """In ms; an objective that is over comes first."""
+    policy = Paced()
+    ends = (-5.0, 0.0, 1.5, 1.501, 3600.0, 1e9, inf)
+    told = [policy.priority(call("q", 10, finish_by=at), 0.0) for at in ends]
+    assert told == sorted(told, reverse=True)
+    assert len({*told}) == len(ends)
+    assert told[:4] == [5000, 0, -1500, -1501]
+
+
+@pytest.mark.parametrize(("prompt", "answer"), [(0, 0), (1, 0), (1, 1), (2, 0), (50, 3)])
+def test_before_a_call_has_come_nothing_is_bounded_and_then_by_lengths_from_1_on(
+    prompt: int, answer: int
+) -> None:
+    made = paced([A100, A6000])
+    policy = policy_of(made)
+    assert policy.bounds == [inf, inf], "lengths are not known, though times are"
+    submit(made, call("q", prompt, answer))
+    policy.tune(5.0)
+    lengths = max(1, prompt), max(1, answer)
+    expected = [calls_at_once(profile(one), *lengths, 5 * A100[1]) for one in (A100, A6000)]
+    assert policy.bounds == expected
+
+
 def test_no_instance_is_closed_for_good() -> None:
     slow = profile((0.01, 1.0))
     assert calls_at_once(slow, 100, 1, 0.01) == 2

@@ -12,12 +12,13 @@ from teola.errors import InputError
 from teola.policies import batching
 from teola.policies.batching.prefix_groups import PrefixGroups, next_group
 from teola.policies.routing import make
-from teola.policies.work import Work
+from teola.policies.work import Slots, Work
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import Dispatch, PrefixChanged
 from teola.schedule.instances import Limits
 from tests.planted import catches, edited
 from tests.policies.routed import call, end, prompt
+from tests.recording import work
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,34 @@ from tests.policies.routed import call, end, prompt
 )
 def test_groups_by_the_part_that_is_found(found: int, group: int) -> None:
     assert PrefixGroups().group(call("q", (), total=100), found) == group
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 10])
+def test_a_group_is_the_part_that_is_found_of_any_prompt(groups: int) -> None:
+    """As many tenths as are whole, but of the whole prompt the last one; nothing of nothing."""
+    policy = PrefixGroups(groups)
+    assert policy.group(work(total=0), 0) == 0
+    for tokens in range(1, 25):
+        for found in range(tokens + 1):
+            whole = max(g for g in range(groups) if g * tokens <= found * groups)
+            assert policy.group(work(total=tokens), found) == whole, (tokens, found)
+
+
+@pytest.mark.parametrize("flies", ["a", "b", "c"])
+def test_only_what_was_sent_of_a_batch_pays_for_its_place(flies: str) -> None:
+    """Of three that a batch offers, one goes; the others are withdrawn."""
+    policy = PrefixGroups(2)
+    ones = {name: work(k, run=name, total=4) for k, name in enumerate("abc")}
+    for one in ones.values():
+        policy.add(one, 0.0)
+    assert [one.run for one, _, _ in policy.choose(Slots(0, 99, 9, True), 0.0)] == [*"abc"]
+    before, offered = policy._credit, dict(zip("abc", policy._offered, strict=True))
+    for name, one in ones.items():
+        one.queued = False
+        one.flying = {(0, 4): (0, 1)} if name == flies else {}
+        policy.remove(one, 0.0)
+        gone = [*ones].index(name) >= [*ones].index(flies)
+        assert policy._credit is (offered[flies][1] if gone else before)
 
 
 def turns(groups: tuple[int, ...], slots: int) -> list[int]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from teola.policies.routing.e2 import found
-from teola.policies.routing.radix import RadixTree
+from teola.policies.routing.radix import RadixNode, RadixTree
 from tests.planted import catches, edited
 from tests.policies.routed import prompt
 
@@ -100,3 +103,135 @@ def test_a_parent_is_evicted_after_its_children_and_calls_under_way_never() -> N
     assert cost(41) == 2 * 20_030 + 2 * 10_010
     tree.use(tree.insert(prompt(("s", 10), ("b", 20))), 0, 2.0)
     assert (cost(20), cost(21)) == (20_030, inf)
+
+
+# --- beside a slow one, which keeps every call and every key --------------------------------
+
+
+@dataclass(eq=False)
+class Call:
+    """active: it is under way; counts: it is in the window."""
+
+    keys: list[str]
+    i: int
+    leaf: RadixNode
+    active: bool = True
+    counts: bool = True
+
+
+class Slow:
+    """kept: by instance, the keys that it keeps. A key is all that stands before and in a block."""
+
+    def __init__(self, tree: RadixTree) -> None:
+        self.tree, self.calls = tree, list[Call]()
+        self.last: dict[tuple[str, int], float] = {}
+        """When a call last used a key."""
+        self.kept: list[set[str]] = [set(), set()]
+
+    def nodes(self) -> list[RadixNode]:
+        found, todo = list[RadixNode](), [*self.tree.root.children.values()]
+        while todo:
+            found.append(todo.pop())
+            todo += found[-1].children.values()
+        return found
+
+    def using(self, key: str, i: int) -> list[Call]:
+        return [call for call in self.calls if call.i == i and key in call.keys]
+
+    def next(self, i: int, kept: set[str], stay: list[RadixNode]) -> RadixNode | None:
+        """The leaf of what it keeps that no call uses: used longest ago, deepest, oldest."""
+
+        def may_go(node: RadixNode) -> bool:
+            key = node.keys[-1]
+            below = any(child.keys[0] in kept for child in node.children.values())
+            used = any(call.active for call in self.using(key, i))
+            return key in kept and not below and not used and node not in stay
+
+        def rank(node: RadixNode) -> tuple[float, int, int]:
+            return self.last[node.keys[-1], i], -node.context, node.number
+
+        return min(filter(may_go, self.nodes()), key=rank, default=None)
+
+    def trim(self, i: int, capacity: int) -> None:
+        while len(self.kept[i]) * 3 > capacity:
+            node = self.next(i, self.kept[i], [])
+            if node is None:
+                return
+            self.kept[i] -= {*node.keys}
+
+    def cost(self, i: int, need: int, path: list[RadixNode]) -> float:
+        kept, freed, cost = {*self.kept[i]}, 0, 0.0
+        while freed < need:
+            node = self.next(i, kept, path)
+            if node is None:
+                return inf
+            kept -= {*node.keys}
+            freed += node.length
+            calls = sum(call.counts for call in self.using(node.keys[-1], i))
+            cost += calls * (1000 * node.length + node.context + node.length)
+        return cost
+
+    def compare(self) -> None:
+        tree, nodes = self.tree, self.nodes()
+        assert (len(tree), tree._nodes) == (sum(len(node.keys) for node in nodes), len(nodes))
+        for i, kept in enumerate(self.kept):
+            assert tree.used[i] == 3 * len(kept)
+            assert len(tree._leaves[i]) <= 64 + 2 * len(nodes) + 1
+            for node in nodes:
+                assert {key in kept for key in node.keys} == {i in node.cached_on}
+                calls = self.using(node.keys[-1], i)
+                assert node.hits.get(i, 0) == sum(call.counts for call in calls)
+                assert node.active.get(i, 0) == sum(call.active for call in calls)
+                below = sum(child.keys[0] in kept for child in node.children.values())
+                assert node.below.get(i, 0) == below
+        for node in nodes:
+            assert node.cached_on or node.hits or node.active or node.children, "of no use"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_tree_is_what_all_calls_and_evictions_say(seed: int) -> None:
+    draw, now, tree = Random(seed), 0.0, RadixTree(2, 3)
+    slow = Slow(tree)
+    for _ in range(150):
+        now += draw.choice([0.0, 1.0])
+        i, what = draw.randrange(2), draw.random()
+        kept = sorted(slow.kept[i])
+        if what < 0.4:
+            text = "".join(draw.choice("aab") for _ in range(draw.randint(1, 6)))
+            keys = [text[: k + 1] for k in range(len(text))]
+            path = tree.insert(keys)
+            tree.use(path, i, now)
+            slow.calls.append(Call(keys, i, path[-1]))
+            slow.last |= {(key, i): now for key in keys}
+            slow.kept[i] |= {*keys}
+        elif what < 0.7 and slow.calls:
+            call = draw.choice(slow.calls)
+            if call.active and draw.random() < 0.7:
+                call.active = False
+                tree.ended(call.leaf, call.i)
+            elif call.counts:
+                call.counts = False
+                tree.expired(call.leaf, call.i)
+            if not (call.active or call.counts):
+                slow.calls.remove(call)
+        elif what < 0.8 and kept:
+            gone = draw.sample(kept, draw.randint(1, min(3, len(kept))))
+            tree.evicted(i, [*gone, "unheard of"])
+            slow.kept[i] = {key for key in kept if not any(key.startswith(k) for k in gone)}
+        elif what < 0.85:
+            capacity = draw.choice([0, 6, tree.used[i] - 1, tree.used[i]])
+            slow.trim(i, capacity)
+            tree.trim(i, capacity)
+        elif what < 0.87:
+            tree.forget(i)
+            slow.kept[i] = set()
+        slow.compare()
+        if slow.calls and draw.random() < 0.4:
+            keys = [key for key in draw.choice(slow.calls).keys if any(key in k for k in slow.kept)]
+            path = tree.insert(keys) if set(keys) <= set(tree._at) else []
+            need = draw.choice([0, 1, 3, 4, 9, tree.used[i], tree.used[i] + 1])
+            expected = slow.cost(i, need, path)
+            for _ in range(2):  # nothing is evicted by asking
+                found = tree.eviction_cost(i, need, path, lambda n, context: 1000 * n + context)
+                assert found == expected
+            slow.compare()

@@ -208,10 +208,16 @@ def compare(seed: int, names: list[str], steps: int = 150) -> None:
             costs: Costs = getattr(formulas, name)() if formulas.there else {}
             at = policy.place(work, life.now)
             assert at in best(costs), f"{name} after {happened} at {life.now}: {costs}"
-            if work.avoid != 1 and life.servers[1].up:
-                work.home = 1
-                assert policy.place(work, life.now) == 1, f"{name}: home is where it goes"
-                work.home = -1
+            for home in (0, 1):
+                if work.avoid != home and life.servers[home].up:
+                    work.home = home
+                    assert policy.place(work, life.now) == home, f"{name}: home is where it goes"
+                    work.home = -1
+            if isinstance(policy, MarginalCost):
+                told = policy.offers(work, life.now)
+                cost = {i: each for i, each in enumerate(told.costs) if each < inf}
+                assert cost == pytest.approx({i: each for i, (each,) in costs.items()}), happened
+                assert [told.missing[i] for i in cost] == [formulas.missing[i] for i in costs]
         if life.last >= 0:
             turns.observe(Dispatched(life.last, []), life.now)
         room = [i for i in range(len(LIMITS)) if life.room(i)]

@@ -50,6 +50,20 @@ def check_score(alpha: float, best: int) -> None:
     assert submit(made, call("q", 1000)) == best
 
 
+def test_a_call_says_when_it_would_end_where_it_goes_and_where_it_would_end_first() -> None:
+    made = balanced([(0.001, 0.0), (0.002, 0.0), (0.002, 0.0)])
+    made.placing.explain()
+    submit(made, call("before0", 4000, affinity=0))
+    submit(made, call("before1", 1000, affinity=1))
+    before = submit(made, call("a", 1000)), submit(made, call("b", 1000, seq=1))
+    assert before == (2, 1)
+    for run, at, here, least, other in (("a", 2, 2.0, 4.0, 1), ("b", 1, 4.0, 4.0, 2)):
+        reason = made.works[run, 0].reason
+        assert reason is not None
+        assert (reason.because, reason.unit, reason.other) == (Because.ENDS, "s", other)
+        assert (reason.here, reason.next) == pytest.approx((here, least)), (run, at)
+
+
 def test_of_two_idle_instances_the_quicker_one_gets_a_call_whatever_its_number() -> None:
     for speeds in ([(0.0012, 0.0), (0.0024, 0.0)], [(0.0024, 0.0), (0.0012, 0.0)]):
         made = balanced(speeds)

@@ -108,6 +108,8 @@ class Fits:
             spans = self._spans.setdefault(known.category, {})
             bin = _bin(known.at - known.first)
             spans[bin] = spans.get(bin, 0) + count
+            if not spans[bin]:
+                del spans[bin]  # else it would be the median where nothing is left
 
     def fit(self, now: float) -> None:
         """Publish what the window says, and forget what is older."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 
+from teola.errors import InputError
 from teola.policies.work import Slice, Slots, Taker, Work
 
 
@@ -11,6 +13,12 @@ class Fifo:
     """Dynamic batching. max_wait_s: how long a batch that is not full waits for more."""
 
     def __init__(self, max_wait_s: float = 0.0) -> None:
+        number = isinstance(max_wait_s, (int, float)) and not isinstance(max_wait_s, bool)
+        if not number or not 0 <= max_wait_s < inf:
+            raise InputError(
+                "batching policy 'fifo': max_wait_s must be a number of seconds from 0 on, "
+                f"got {max_wait_s!r}"
+            )
         self.max_wait_s = max_wait_s
         self._queue: deque[Work] = deque()
         self._live = 0

@@ -29,7 +29,7 @@ class DualMap(RoutingPolicy):
 
     def __init__(self, objective_s: float = 2.0) -> None:
         number = isinstance(objective_s, (int, float)) and not isinstance(objective_s, bool)
-        if not number or objective_s <= 0:
+        if not number or not objective_s > 0:
             raise InputError(
                 "routing policy 'dualmap': objective_s, within which a first token should come, "
                 f"must be a number of seconds above 0, got {objective_s!r}"

@@ -82,6 +82,11 @@ class E2(RoutingPolicy):
             _check("min_routed", min_routed, "a number of calls above 0, or none", 0)
         if decode_s is not None:
             _check("decode_s", decode_s, "a number of seconds above 0, or none", 0)
+        for name, value in (("shifts", shifts), ("prefill_decode", prefill_decode)):
+            if not isinstance(value, bool):
+                raise InputError(
+                    f"routing policy 'e2': {name} must be true or false, got {value!r}"
+                )
         if key_rule not in KEY_RULES:
             raise UnknownName("key_rule", key_rule, KEY_RULES, "routing policy 'e2'")
         self.window_s, self.balance, self.min_routed = window_s, balance, min_routed

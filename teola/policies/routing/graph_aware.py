@@ -285,7 +285,7 @@ class GraphAware(RoutingPolicy):
         coming = missing - least
         if offers.missing[best] == least and offers.seen[best].pending > limits[best].max_batch:
             return False
-        return coming > 0 and 2 * coming > missing
+        return 2 * coming > missing
 
     def _due(self, work: Work, i: int, offers: Offers) -> float:
         """When a piece of a prompt is to be sent, of which the rest comes later."""

@@ -145,7 +145,9 @@ class RadixTree:
         """A call whose prompt ends with this node is not under way any more."""
         for node in leaf.up():
             _less(node.active, i)
-        self._offer(leaf, i)
+        kept = next((node for node in leaf.up() if i in node.cached_on), leaf)
+        self._offer(kept, i)  # the end of the prompt may have been evicted meanwhile
+        self._prune(leaf)
 
     def expired(self, leaf: RadixNode, i: int) -> None:
         """A call whose prompt ends with this node has left the window."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import inf
 from random import Random
 
 import pytest
@@ -61,3 +62,78 @@ def test_a_query_that_is_away_exactly_as_long_as_the_window_still_comes_back() -
         pauses.access(query, "c", 100.0)
     pauses.fit(100.0)
     assert pauses.worth(("c", -1), 0.0) > 0
+
+
+class Slow:
+    """Every pause by itself: of which kind, how long, whether it ended, and what it still counts.
+    Once a period all is looked through, and then everything counts a little less."""
+
+    def __init__(self, window_s: float, refit_s: float) -> None:
+        self.window_s, self.refit_s = window_s, refit_s
+        self.pauses: list[list] = []
+        self.away: dict[int, tuple[float, object]] = {}
+        self.tables: dict[object, list[float]] = {}
+        self.due = -inf
+
+    def access(self, query: int, category: str, now: float, begins: bool) -> object:
+        last = -1
+        if query in self.away:
+            since, kind = self.away[query]
+            if not begins or now - since <= 0.3:
+                self.away[query] = now, kind
+                return kind
+            self.pauses.append([kind, now - since, True, 1.0])
+            last = min(5, max(k for k in range(99) if 4**k <= max(1.0, now - since)))
+        self.away[query] = now, (category, last)
+        if now >= self.due:
+            self.due = now + self.refit_s
+            self.fit(now)
+        return category, last
+
+    def fit(self, now: float) -> None:
+        for query, (since, kind) in [*self.away.items()]:
+            if now - since > self.window_s:
+                del self.away[query]
+                self.pauses.append([kind, now - since, False, 1.0])
+        still = [[kind, now - since, False, 1.0] for since, kind in self.away.values()]
+        kinds = {pause[0] for pause in (*self.pauses, *still)}
+        known = {}
+        for kind in (*kinds, None):
+            those = [one for one in (*self.pauses, *still) if kind in (None, one[0])]
+            if sum(one[3] for one in those) >= 10 - 1e-9:
+                back, left = [0.0] * len(AGES), [0.0] * len(AGES)
+                for _, seconds, ended, counts in those:
+                    bins = back if ended else left
+                    bins[bisect_right(AGES, seconds) - 1] += counts
+                known[kind] = worth(back, left)
+        self.tables = {None: self.tables[None]} if None in self.tables else {}
+        self.tables |= known
+        for pause in self.pauses:
+            pause[3] *= 0.5 ** (self.refit_s / self.window_s)
+
+    def worth(self, kind: object, age: float) -> float:
+        table = self.tables.get(kind, self.tables.get(None))
+        return 1 / (1 + age) if table is None else table[bisect_right(AGES, age) - 1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_worth_is_that_of_all_pauses_in_the_window(seed: int) -> None:
+    """Queries come back soon, late, not at all and twice at once; some say that they have ended."""
+    draw, now, kinds = Random(seed), 0.0, set()
+    window_s, refit_s = draw.choice([(200.0, 20.0), (60.0, 60.0)])
+    fast, slow = Pauses(window_s, refit_s), Slow(window_s, refit_s)
+    for k in range(400):
+        now += draw.choice([0.0, 0.1, 0.3, 1.0, 5.0, 30.0])
+        query = k if draw.random() < 0.3 else draw.randrange(max(0, k - 30), k + 1)
+        begins, category = draw.random() < 0.8, draw.choice(["tool", "person"])
+        kind = fast.access(query, category, now, begins=begins)
+        assert kind == slow.access(query, category, now, begins)
+        kinds.add(kind)
+        if draw.random() < 0.1:
+            fast.ended(query)
+            slow.away.pop(query, None)
+            fast.ended(-1)  # of which nobody knows
+        for one in [("tool", 99), *kinds]:
+            for age in (0.0, 1.0, 33.0, 1e6):
+                assert fast.worth(one, age) == pytest.approx(slow.worth(one, age)), (k, one)
+    assert {last for _, last in kinds} >= {-1, 0, 1, 2}
