@@ -60,6 +60,12 @@ class ValueExcerpt:
         if isinstance(value, str):
             return self._text(value)
         self.left -= FEW
+        # Most containers, without the checks for rarer types.
+        if depth < DEPTH:
+            if type(value) is dict:
+                return self._mapping(value, depth)
+            if type(value) is list:
+                return self._list(value, depth)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float)):
@@ -84,6 +90,11 @@ class ValueExcerpt:
         return f"({type(value).__name__})"
 
     def _text(self, text: str) -> str:
+        size = len(text)
+        plain = self._hide is None and type(text) is str
+        if plain and size <= self._longest and size <= self.left and text.isascii():
+            self.left -= size  # a character is a byte
+            return text
         most = max(0, min(self._longest, self.left))
         slack = SLACK if self._hide is not None else 0
         shown = text[: most + slack]
