@@ -1,4 +1,4 @@
-"""Habits: means, lengths and odds of components."""
+"""Habits: means, lengths and odds of components. Long because each figure has its edges."""
 
 from __future__ import annotations
 

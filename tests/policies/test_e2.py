@@ -1,4 +1,5 @@
-"""E2 by the properties of its sheet: one example for each rule, worked out by hand."""
+"""E2 by the properties of its sheet: one example for each rule, worked out by hand. Long because
+the sheet has many."""
 
 from __future__ import annotations
 
