@@ -116,6 +116,11 @@ class PagedModel:
         size = self.host_blocks, self.block_tokens, *shape
         return torch.zeros(size, dtype=dtype, pin_memory=not self._on_cpu)
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether `forward` returns before logits are there: who reads them waits."""
+        return not self._on_cpu
+
     @torch.inference_mode()
     def swap(self, swaps: Sequence[Swap]) -> None:
         """Copy blocks between the pool and the host, before what needs them is computed."""

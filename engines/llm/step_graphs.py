@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 ROWS_STEP: Final = 8
 """Buckets of decodings are powers of two up to this one, and then its multiples."""
 MIXED_ROWS_STEP: Final = 64
-"""Buckets of rows beside prompts are its multiples: a row that is not there costs nearly nothing."""
+"""Buckets of rows beside prompts are its multiples: what is not there costs nearly nothing."""
 LEAST_TOKENS: Final = 64
 MOST_TOKENS: Final = 4096
 """A step with more keeps a GPU busy for longer than its launches take."""
