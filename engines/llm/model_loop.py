@@ -280,10 +280,10 @@ class ModelLoop:
         drawn = {i: job for i, job in enumerate(jobs) if job is not None and job.temperature > 0}
         if not drawn:
             return chosen
-        rows, on = [*drawn], {"device": logits.device}
-        heat = torch.tensor([[job.temperature] for job in drawn.values()], **on)
+        rows, device = [*drawn], logits.device
+        heat = torch.tensor([[job.temperature] for job in drawn.values()], device=device)
         sums = (logits[rows] / heat).softmax(-1).cumsum(-1)
-        draws = torch.tensor([[_draw(job)] for job in drawn.values()], **on)
+        draws = torch.tensor([[_draw(job)] for job in drawn.values()], device=device)
         tokens = torch.searchsorted(sums, draws * sums[:, -1:], right=True)
         chosen[rows] = tokens[:, 0].clamp(max=logits.shape[-1] - 1)
         return chosen

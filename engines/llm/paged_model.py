@@ -221,7 +221,8 @@ def _tried(
 ) -> W | None:
     """A way to compute steps, if it gives `wanted`: the logits of a prompt, and of the token behind
     it some times over, computed one after the other and then in one step."""
-    tokens, reason = [token] * TRIED_ROWS, "other logits"
+    tokens: list[BatchRow] = [token] * TRIED_ROWS
+    reason = "other logits"
     steps = ([prompt], wanted[:1]), (tokens, wanted[1:]), ([prompt, *tokens], wanted)
     try:
         way = make()
