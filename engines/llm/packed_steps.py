@@ -111,7 +111,7 @@ def parts_of(numbers: Any, size: StepSize) -> StepParts:
     for length in _lengths(size):
         parts.append(numbers[at : at + length])
         at += _aligned(length)
-    return StepParts(*parts, numbers[at:])
+    return StepParts._make([*parts, numbers[at:]])
 
 
 def pack(rows: Sequence[PackedRow], size: StepSize, block_tokens: int) -> NDArray[np.int32]:
@@ -180,8 +180,11 @@ class PackedModel:
         of this size, as `pack` gives them."""
         parts = parts_of(numbers, size)
         tiles = Tiles(parts.pieces.view(-1, 4), parts.tables, size.tile_tokens)
-        # Cast once, and not in each layer.
-        view = PackedView(self.pool, parts.slots.long(), lambda *found: self._attend(*found, tiles))
+
+        def attend(query: Tensor, layer: int, scale: float) -> Tensor:
+            return self._attend(query, layer, scale, tiles)
+
+        view = PackedView(self.pool, parts.slots.long(), attend)  # cast once, not in each layer
         _running.view = view
         try:
             output = self.model(
