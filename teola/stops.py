@@ -10,7 +10,7 @@ class Stops:
     text before the first of them to be complete."""
 
     def __init__(self, stop: Sequence[str] = ()) -> None:
-        self._stop = tuple(s for s in stop if s)
+        self.strings = tuple(s for s in stop if s)
         self._held = ""
         self.reached = False
 
@@ -18,12 +18,14 @@ class Stops:
         """The text that is certain now. last: none follows, so nothing is held back."""
         if self.reached:
             return ""
+        if not self.strings:
+            return text
         text = self._held + text
-        ends = [(at + len(stop), at) for stop in self._stop if (at := text.find(stop)) >= 0]
+        ends = [(at + len(stop), at) for stop in self.strings if (at := text.find(stop)) >= 0]
         if ends:
             self.reached = True
             return text[: min(ends)[1]]
-        hold = 0 if last else max((_overlap(text, stop) for stop in self._stop), default=0)
+        hold = 0 if last else max((_overlap(text, stop) for stop in self.strings), default=0)
         self._held = text[len(text) - hold :]
         return text[: len(text) - hold]
 

@@ -2,6 +2,9 @@
 
 What to compute is the StepServer's decision, as in the simulator. Everything else reaches the
 thread through its inbox, a queue of things to do between two steps, so nothing here needs a lock.
+
+A GPU computes by itself once a step is launched. What the step before brought is made text and
+reported only then: neither that nor those who wait for it keep the GPU waiting.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from teola.engine import Delta, PrefixChange, Usage
 from teola.errors import EngineError
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     from .paged_model import BatchRow, PagedModel
 
 JobOutcome = Delta | EngineError
+DRAW_BITS: Final = 24
+"""Of a random number: as many as a float32 has, so that it stays below 1."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +56,19 @@ class ModelJob:
     loop: asyncio.AbstractEventLoop
     queue: asyncio.Queue[JobOutcome] = field(default_factory=asyncio.Queue)
     produced: list[int] = field(default_factory=list)
-    sampler: torch.Generator | None = None
+    sampler: Random | None = None
+
+    @property
+    def temperature(self) -> float:
+        return self.decode.temperature if self.decode else 0.0
+
+
+class Written(NamedTuple):
+    """What a step brought a job that it has not been told: a token, if any, and why it ended."""
+
+    job: ModelJob
+    ids: tuple[int, ...]
+    reason: str | None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +117,7 @@ class ModelLoop:
         self._jobs: dict[int, ModelJob] = {}
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._outbox: deque[tuple[ModelJob, JobOutcome]] = deque()
+        self._written: list[Written] = []
         self._listeners: list[CacheListener] = []
         self._ending = threading.Lock()
         self._stopped = False
@@ -157,16 +176,19 @@ class ModelLoop:
         """Compute the next step; whether there was one. Where no thread runs the loop, who calls
         this and `catch_up` does."""
         step = self.server.plan(time.monotonic())
-        if step is not None:
+        if step is None:
+            self._report()
+        else:
             self._step(step)
         return step is not None
 
     def catch_up(self) -> None:
-        """Do what was asked for meanwhile, and tell who waits."""
+        """Do what was asked for meanwhile, and tell who waits, unless the next step does."""
         with suppress(Empty):
             while not self._stopped:
                 self._inbox.get_nowait()()
-        self._flush()
+        if not self._paged.asynchronous:
+            self._report()
 
     def _stop(self) -> None:
         self._stopped = True
@@ -218,7 +240,7 @@ class ModelLoop:
         for sequence in (*decodes, *whole):
             job = self._jobs[_number(sequence)]
             if job.decode is None:
-                self._end(job, "stop")
+                self._end(job, (), "stop")
             else:
                 self._advance(job, job.decode, tokens[job.id], job.id in ended)
 
@@ -244,32 +266,31 @@ class ModelLoop:
             jobs.append(job if past + chunk == sequence.length else None)
         if not rows:
             return {}
-        return self._sample(jobs, rows)
+        chosen = self._choose(jobs, self._paged.forward(rows))
+        if self._paged.asynchronous:
+            self._report()
+        tokens = chosen.tolist()  # waits for the GPU
+        return {job.id: token for job, token in zip(jobs, tokens, strict=True) if job is not None}
 
-    def _sample(self, jobs: Sequence[ModelJob | None], rows: Sequence[BatchRow]) -> dict[int, int]:
+    def _choose(self, jobs: Sequence[ModelJob | None], logits: torch.Tensor) -> torch.Tensor:
+        """The next token of each row: the likeliest, or one that is drawn."""
         import torch
 
-        logits = self._paged.forward(rows)
-        best = logits.argmax(-1).tolist()
-        found: dict[int, int] = {}
-        drawn: list[tuple[int, ModelJob, float]] = []
-        for i, job in enumerate(jobs):
-            if job is None or job.decode is None:
-                continue
-            found[job.id] = best[i]
-            if job.decode.temperature > 0:
-                drawn.append((i, job, job.decode.temperature))
-        if drawn:  # all at once: each copy from a GPU waits for it
-            heat = torch.tensor([[heat] for _, _, heat in drawn], device=logits.device)
-            chances = (logits[[i for i, _, _ in drawn]] / heat).softmax(-1).cpu()
-            for (_, job, _), weights in zip(drawn, chances, strict=True):
-                if job.sampler is None:
-                    job.sampler = torch.Generator().manual_seed(job.seed)
-                found[job.id] = int(torch.multinomial(weights, 1, generator=job.sampler))
-        return found
+        chosen = logits.argmax(-1)
+        drawn = {i: job for i, job in enumerate(jobs) if job is not None and job.temperature > 0}
+        if not drawn:
+            return chosen
+        rows, device = [*drawn], logits.device
+        heat = torch.tensor([[job.temperature] for job in drawn.values()], device=device)
+        sums = (logits[rows] / heat).softmax(-1).cumsum(-1)
+        draws = torch.tensor([[_draw(job)] for job in drawn.values()], device=device)
+        tokens = torch.searchsorted(sums, draws * sums[:, -1:], right=True)
+        chosen[rows] = tokens[:, 0].clamp(max=logits.shape[-1] - 1)
+        return chosen
 
     def _failed(self, sequences: Sequence[TokenSequence], error: Exception) -> None:
         """A step could not be computed: its calls fail, those that wait go on."""
+        self._write()
         for sequence in sequences:
             job = self._jobs[_number(sequence)]
             message = f"{self._name} could not compute a step: {type(error).__name__}: {error}"
@@ -280,22 +301,37 @@ class ModelLoop:
     def _advance(self, job: ModelJob, decode: DecodeParams, token: int, last: bool) -> None:
         job.produced.append(token)
         if token in self._eos and not decode.ignore_eos:
-            self._end(job, "stop")
-            return
-        text = job.stops.feed(job.text.feed([token]))
-        if text or len(job.produced) == 1:
-            self._outbox.append((job, Delta(text)))
-        if job.stops.reached or last:
-            self._end(job, "length")
+            self._end(job, (), "stop")
+        elif last:
+            self._end(job, (token,), "length")
+        else:
+            self._written.append(Written(job, (token,), None))
+            if job.stops.strings:  # only its text shows whether it goes on
+                self._write()
+                if job.stops.reached:
+                    self._drop(job)
 
-    def _end(self, job: ModelJob, reason: str) -> None:
-        rest = job.stops.feed(job.text.feed((), last=True), last=True)
-        if job.stops.reached:
-            reason = "stop"
-        usage = Usage(len(job.ids), len(job.produced), job.sequence.cached)
-        self._outbox.append((job, Delta(rest, reason, usage)))
+    def _end(self, job: ModelJob, ids: tuple[int, ...], reason: str) -> None:
+        self._written.append(Written(job, ids, reason))
+        self._drop(job)
+
+    def _drop(self, job: ModelJob) -> None:
         self.server.abort(job.id, time.monotonic())
         self._jobs.pop(job.id)
+
+    def _write(self) -> None:
+        """Make text of what steps brought."""
+        written, self._written = self._written, []
+        for job, ids, reason in written:
+            last = reason is not None
+            text = job.stops.feed(job.text.feed(ids, last=last), last=last)
+            if job.stops.reached:
+                reason = "stop"
+            if reason is not None:
+                usage = Usage(len(job.ids), len(job.produced), job.sequence.cached)
+                self._outbox.append((job, Delta(text, reason, usage)))
+            elif text or len(job.produced) == 1:
+                self._outbox.append((job, Delta(text)))
 
     def _fail_all(self) -> None:
         """Nobody may be left waiting: called when the thread ends, and by who comes too late."""
@@ -303,10 +339,11 @@ class ModelLoop:
             with suppress(Empty):
                 while True:
                     self._inbox.get_nowait()()
+            self._write()
             for job in list(self._jobs.values()):
                 self._refuse(job)
                 self._abort(job.id)
-            self._flush()
+            self._report()
             for listener in self._listeners:
                 listener.tell(None)
             self._listeners.clear()
@@ -314,9 +351,10 @@ class ModelLoop:
     def _refuse(self, job: ModelJob) -> None:
         self._outbox.append((job, EngineError(f"{self._name} was closed", retryable=True)))
 
-    def _flush(self) -> None:
-        """Hand all outcomes of this step to their event loops, one wake-up for each, behind what
-        they changed in the cache."""
+    def _report(self) -> None:
+        """Hand all outcomes so far to their event loops, one wake-up for each, behind what they
+        changed in the cache."""
+        self._write()
         if self._listeners:
             self._report_changes()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ModelJob, JobOutcome]]] = {}
@@ -337,3 +375,10 @@ def _deliver(outcomes: Sequence[tuple[ModelJob, JobOutcome]]) -> None:
 def _number(sequence: TokenSequence) -> int:
     assert isinstance(sequence.id, int)
     return sequence.id
+
+
+def _draw(job: ModelJob) -> float:
+    """A number from 0 to 1, the same for the same seed."""
+    if job.sampler is None:
+        job.sampler = Random(job.seed)
+    return job.sampler.getrandbits(DRAW_BITS) / 2**DRAW_BITS

@@ -5,16 +5,20 @@ attention, which here is a kernel that knows whose they are (`paged_attention`) 
 blocks of each sequence where they lie. So a step launches the model's kernels once, whatever it
 computes, and nothing is padded or copied.
 
-    rows of (ids, past, blocks) --> ids, positions, slots of all --> model --> last of each row
+    rows of (ids, past, blocks) --pack--> one array of integers --compute--> logits of each row
+
+The array goes to the GPU as one copy. A step may be larger than its rows need: what computes it has
+fixed shapes then (`step_graphs`), and a row that belongs to nobody fills the rest.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
-import numpy
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -30,19 +34,23 @@ UNKNOWN: Final = ("softcap", "s_aux", "position_bias", "sliding_window")
 """What attention of some models has besides, and the kernel has not."""
 TILE_ROWS: Final = 64
 """Rows of the matrix of queries in a tile: tokens times the heads that share a head of keys."""
+ALIGNED: Final = 4
+"""Parts of an array begin at multiples of 16 bytes: Triton compiles a kernel anew for a tensor that
+does not."""
 
 _running = threading.local()
 
 
 class Tiles(NamedTuple):
-    """Pieces of the new tokens, each of one row. row, at, count, past: of each tile its row, where
-    its first token stands among the new ones, how many it has, and how many of its row came before
-    them. tables: blocks of each row, (rows, blocks). tokens: that a tile has at most."""
+    """Pieces of the new tokens, each of one row.
 
-    row: Tensor
-    at: Tensor
-    count: Tensor
-    past: Tensor
+    pieces: (tiles, 4), of each tile where the blocks of its row begin in `tables`, where its first
+    token stands among the new ones, how many tokens it has (0: it is empty), and how many tokens of
+    its row come before them. tables: the blocks of all rows, one row behind another. tokens: that a
+    tile has at most.
+    """
+
+    pieces: Tensor
     tables: Tensor
     tokens: int
 
@@ -73,10 +81,80 @@ class PackedRow(Protocol):
     def blocks(self) -> Sequence[int]: ...
 
 
+class StepSize(NamedTuple):
+    """How many new tokens, rows and tiles a step has room for, and a tile for tokens."""
+
+    tokens: int
+    rows: int
+    tiles: int
+    tile_tokens: int
+
+
+class StepParts(NamedTuple):
+    """What a step computes from, each part a view of one array or tensor of 32-bit integers.
+
+    ids, positions, slots: (tokens). ends: the last token of each row, (rows). pieces: see `Tiles`,
+    (4 * tiles). tables: the rest of the array.
+    """
+
+    ids: Any
+    positions: Any
+    slots: Any
+    ends: Any
+    pieces: Any
+    tables: Any
+
+
+def parts_of(numbers: Any, size: StepSize) -> StepParts:
+    """The parts of an array, or of its copy on a GPU."""
+    parts, at = list[Any](), 0
+    for length in _lengths(size):
+        parts.append(numbers[at : at + length])
+        at += _aligned(length)
+    return StepParts._make([*parts, numbers[at:]])
+
+
+def pack(rows: Sequence[PackedRow], size: StepSize, block_tokens: int) -> NDArray[np.int32]:
+    """The array of a step that computes `rows`."""
+    counts = np.fromiter((len(row.ids) for row in rows), np.int64, len(rows))
+    pasts = np.fromiter((row.past for row in rows), np.int64, len(rows))
+    held = -(-(pasts + counts) // block_tokens)
+    before = sum(map(_aligned, _lengths(size)))
+    numbers = np.zeros(before + int(held.sum()), np.int32)
+    parts = parts_of(numbers, size)
+    blocks = (row.blocks[:used] for row, used in zip(rows, held.tolist(), strict=True))
+    parts.tables[:] = [*chain.from_iterable(blocks)]
+    tables, starts = held.cumsum() - held, counts.cumsum() - counts
+    tokens = int(counts.sum())
+    parts.ids[:tokens] = [*chain.from_iterable(row.ids for row in rows)]
+    places = np.arange(tokens) + np.repeat(pasts - starts, counts)
+    parts.positions[:tokens] = places
+    within = parts.tables[np.repeat(tables, counts) + places // block_tokens]
+    parts.slots[:tokens] = within * block_tokens + places % block_tokens
+    parts.ends[: len(rows)] = (starts + counts - 1)[: size.rows]
+    cut = -(-counts // size.tile_tokens)
+    first = (np.arange(cut.sum()) - np.repeat(cut.cumsum() - cut, cut)) * size.tile_tokens
+    pieces = parts.pieces.reshape(-1, 4)[: len(first)]
+    pieces[:, 0] = np.repeat(tables, cut)
+    pieces[:, 1] = np.repeat(starts, cut) + first
+    pieces[:, 2] = np.minimum(np.repeat(counts, cut) - first, size.tile_tokens)
+    pieces[:, 3] = np.repeat(pasts, cut) + first
+    return numbers
+
+
+def _lengths(size: StepSize) -> tuple[int, ...]:
+    return (*[size.tokens] * 3, size.rows, 4 * size.tiles)
+
+
+def _aligned(length: int) -> int:
+    return -(-length // ALIGNED) * ALIGNED
+
+
 class PackedModel:
     """`model` with its KV in `pool`, computed by packed steps.
 
-    Raises RuntimeError in `compute` if the model's attention is not one that can be replaced.
+    tile_tokens: of a tile at most, where a step has a prompt. Raises RuntimeError in `compute` if
+    the model's attention is not one that can be replaced.
     """
 
     def __init__(self, model: Any, pool: Pool, block_tokens: int, attend: Attend) -> None:
@@ -90,50 +168,31 @@ class PackedModel:
 
     def logits(self, rows: Sequence[PackedRow]) -> Tensor:
         """After the last token of each row, (rows, vocabulary), float32."""
-        size, spans = self.block_tokens, list[NDArray[Any]]()
-        tiles = list[tuple[int, int, int, int]]()
-        ends, at = list[int](), 0
-        width = max(-(-(row.past + len(row.ids)) // size) for row in rows)
-        tables = numpy.zeros((len(rows), width), numpy.int32)
-        for number, row in enumerate(rows):
-            count, used = len(row.ids), min(width, len(row.blocks))
-            tables[number, :used] = row.blocks[:used]
-            places = numpy.arange(row.past, row.past + count)
-            slots = tables[number, places // size] * size + places % size
-            spans.append(numpy.stack([numpy.asarray(row.ids), places, slots]))
-            for start in range(0, count, self.tile_tokens):
-                some = min(self.tile_tokens, count - start)
-                tiles.append((number, at + start, some, row.past + start))
-            at += count
-            ends.append(at - 1)
-        ids, positions, into = self._there(numpy.concatenate(spans, axis=1))
-        of = self._there(numpy.array(tiles, numpy.int32).T)
-        longest = self.tile_tokens if at > len(rows) else 1
-        return self.compute(
-            ids,
-            positions,
-            into,
-            Tiles(of[0], of[1], of[2], of[3], self._there(tables), longest),
-            self._there(numpy.array(ends)),
-        )
+        counts = [len(row.ids) for row in rows]
+        longest = self.tile_tokens if max(counts) > 1 else 1
+        tiles = sum(-(-count // longest) for count in counts)
+        size = StepSize(sum(counts), len(rows), tiles, longest)
+        numbers = torch.from_numpy(pack(rows, size, self.block_tokens))
+        return self.compute(numbers.to(self.device), size)
 
-    def _there(self, numbers: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(numpy.ascontiguousarray(numbers)).to(self.device)
+    def compute(self, numbers: Tensor, size: StepSize) -> Tensor:
+        """Logits after the last token of each row, (rows, vocabulary), float32. numbers: of a step
+        of this size, as `pack` gives them."""
+        parts = parts_of(numbers, size)
+        tiles = Tiles(parts.pieces.view(-1, 4), parts.tables, size.tile_tokens)
 
-    def compute(
-        self, ids: Tensor, positions: Tensor, slots: Tensor, tiles: Tiles, ends: Tensor | int = 0
-    ) -> Tensor:
-        """Logits of the tokens at `ends` (0: of all), (tokens, vocabulary), float32. ids,
-        positions, slots: of the new tokens, (tokens)."""
-        view = PackedView(self.pool, slots, lambda *found: self._attend(*found, tiles))
+        def attend(query: Tensor, layer: int, scale: float) -> Tensor:
+            return self._attend(query, layer, scale, tiles)
+
+        view = PackedView(self.pool, parts.slots.long(), attend)  # cast once, not in each layer
         _running.view = view
         try:
             output = self.model(
-                input_ids=ids[None],
-                position_ids=positions[None],
+                input_ids=parts.ids[None],
+                position_ids=parts.positions[None],
                 past_key_values=view,
                 use_cache=True,
-                logits_to_keep=ends,
+                logits_to_keep=parts.ends.long(),
             )
         finally:
             _running.view = None

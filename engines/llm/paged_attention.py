@@ -42,13 +42,12 @@ def splits_of(tiles: int, key_heads: int) -> int:
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, tiles: Tiles, block_tokens: int, scale: float
 ) -> Tensor:
-    """See `packed_steps.Attend`. The pool is contiguous."""
+    """See `packed_steps.Attend`. The pool and the tiles are contiguous."""
     tokens, heads, size = query.shape
     key_heads = keys.shape[1]
-    group, count = heads // key_heads, len(tiles.row)
+    group, count = heads // key_heads, len(tiles.pieces)
     splits = splits_of(count, key_heads) if tiles.tokens == 1 else 1
     query = query if query.stride(-1) == 1 else query.contiguous()
-    row, at, number, past = (of_tiles.contiguous() for of_tiles in tiles[:4])
     wide = triton.next_power_of_2(size)
     rows = max(LEAST_ROWS, triton.next_power_of_2(tiles.tokens * group))
     out = torch.empty(tokens, heads, size, dtype=query.dtype, device=query.device)
@@ -57,8 +56,8 @@ def attend(
         parts = query.new_empty(tokens, heads, splits, wide, dtype=torch.float32)
         sums = query.new_empty(tokens, heads, splits, 2, dtype=torch.float32)
     _tile[(count, key_heads, splits)](
-        query, keys, values, parts, sums, tiles.tables, row, at, number, past,
-        scale, query.stride(0), query.stride(1), tiles.tables.stride(0),
+        query, keys, values, parts, sums, tiles.tables, tiles.pieces,
+        scale, query.stride(0), query.stride(1),
         HEADS=heads, KEY_HEADS=key_heads, GROUP=group, ROWS=rows, SIZE=size,
         WIDE=wide, BLOCK=block_tokens, KEYS=KEYS, SPLITS=splits,
     )  # fmt: skip
@@ -69,17 +68,16 @@ def attend(
     return out
 
 
-@triton.jit(do_not_specialize=["query_stride", "head_stride", "table_stride"])
+@triton.jit(do_not_specialize=["query_stride", "head_stride"])
 def _tile(
-    query, keys, values, out, sums, tables, tile_row, tile_at, tile_count, tile_past, scale,
-    query_stride, head_stride, table_stride,
+    query, keys, values, out, sums, tables, pieces, scale, query_stride, head_stride,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, ROWS: tl.constexpr,
     SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
     KEYS: tl.constexpr, SPLITS: tl.constexpr,
 ) -> None:  # fmt: skip
     tile, key_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    row, at = tl.load(tile_row + tile), tl.load(tile_at + tile)
-    count, past = tl.load(tile_count + tile), tl.load(tile_past + tile)
+    table, at = tl.load(pieces + tile * 4), tl.load(pieces + tile * 4 + 1)
+    count, past = tl.load(pieces + tile * 4 + 2), tl.load(pieces + tile * 4 + 3)
     lane, column = tl.arange(0, ROWS), tl.arange(0, WIDE)
     token, head = lane // GROUP, key_head * GROUP + lane % GROUP
     real = token < count
@@ -98,7 +96,7 @@ def _tile(
     for start in range(first, end, KEYS):
         key = start + tl.arange(0, KEYS)
         there = key < end
-        block = tl.load(tables + row * table_stride + key // BLOCK, mask=there, other=0)
+        block = tl.load(tables + table + key // BLOCK, mask=there, other=0)
         slot = (block * BLOCK + key % BLOCK).to(tl.int64) * (KEY_HEADS * SIZE) + key_head * SIZE
         near = there[:, None] & inside
         found = tl.load(keys + slot[:, None] + column[None, :], mask=near, other=0.0)

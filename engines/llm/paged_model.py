@@ -6,8 +6,7 @@ the pool and returns what the batch's sequences have there, gathered and padded.
 on the left, so that the last position is everybody's last token.
 
 On a GPU nothing is gathered or padded, where the model allows it: a kernel of our own attends to
-the blocks (`packed_steps`), and steps that only decode are replayed as CUDA graphs
-(`decode_graphs`).
+the blocks (`packed_steps`), and steps are replayed as CUDA graphs (`step_graphs`).
 
 Importing this module imports torch and transformers.
 """
@@ -15,8 +14,9 @@ Importing this module imports torch and transformers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -26,9 +26,9 @@ from transformers.cache_utils import Cache
 
 from teola.kv import Swap
 
-from .decode_graphs import DecodeGraphs
 from .packed_steps import PackedModel
 from .pool_view import ATTENTION, PoolView
+from .step_graphs import StepGraphs
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def load(model: str, dtype: str, device: str) -> Any:
 class PagedModel:
     """`model` with a pool of KV blocks. memory: bytes for the pool; max_tokens: no more than these.
     host_memory: bytes for the blocks of a tier below, in the memory of the host. graphs: on a GPU,
-    replay decoding steps as CUDA graphs.
+    replay steps as CUDA graphs.
 
     Not thread-safe.
     """
@@ -93,7 +93,7 @@ class PagedModel:
             1, min(memory // (token_bytes * block_tokens), max_tokens // block_tokens)
         )
         on_gpu = self.device.type == "cuda"
-        # Rows that only pad a graph write to one more block, which nobody has.
+        # What only pads a graph is written to one more block, which nobody has.
         slots = (self.blocks + on_gpu) * block_tokens
         # Zeros, not empty: masked slots are multiplied by 0, which does not make up for a NaN.
         self.pool = [
@@ -108,13 +108,18 @@ class PagedModel:
         ]
 
         self._packed: PackedModel | None = None
-        self._graphs: DecodeGraphs | None = None
+        self._graphs: StepGraphs | None = None
         if on_gpu and block_tokens > 1:
             self._try_kernel(self.blocks, graphs)
 
     def _below(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         size = self.host_blocks, self.block_tokens, *shape
         return torch.zeros(size, dtype=dtype, pin_memory=not self._on_cpu)
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether `forward` returns before logits are there: who reads them waits."""
+        return not self._on_cpu
 
     @torch.inference_mode()
     def swap(self, swaps: Sequence[Swap]) -> None:
@@ -142,49 +147,31 @@ class PagedModel:
         """Take packed steps and graphs from now on, if they give what other steps give: some
         models' attention has more to it, and some machines cannot compile a kernel. Whatever goes
         wrong, there are those other steps."""
-        count = min(TRIED_TOKENS, self.block_tokens - 1)
-        prompt, token = BatchRow(range(count), 0, [spare]), BatchRow([count], count, [spare])
-        wanted = self._batch([prompt]), self._batch([token])
-        reason = "it gives other tokens"
+        count = min(TRIED_TOKENS, self.block_tokens - 1)  # no sequence has block 0 as yet
+        prompt, token = BatchRow(range(count), 0, [0]), BatchRow([count], count, [0])
+        wanted = torch.cat([self._batch([prompt]), *[self._batch([token])] * TRIED_ROWS])
         try:
             from . import paged_attention
         except ImportError as error:
             log.warning("no kernel for attention: %s", error)
             return
-        try:
-            packed = PackedModel(self.model, self.pool, self.block_tokens, paged_attention.attend)
-            found = packed.logits([prompt]), packed.logits([token] * TRIED_ROWS)
-            if all(map(_near, found, wanted)):
-                self._packed = packed
-        except Exception as error:  # noqa: BLE001 - a model's code and a compiler fail in many ways
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+        def kernel() -> PackedModel:
+            return PackedModel(self.model, self.pool, self.block_tokens, paged_attention.attend)
+
+        self._packed = _tried("kernel for this model's attention", kernel, prompt, token, wanted)
         if self._packed is None:
-            log.warning("no kernel for this model's attention: %s", reason)
             self.model.set_attn_implementation("sdpa")
         elif graphs:
-            self._graphs = self._tried_graphs(self._packed, token, wanted[1])
-
-    def _tried_graphs(
-        self, packed: PackedModel, token: BatchRow, wanted: Tensor
-    ) -> DecodeGraphs | None:
-        """Graphs that give what other steps give. None: this model has none."""
-        recorded = DecodeGraphs(packed, spare=token.blocks[0])
-        try:
-            logits = recorded.logits([token] * TRIED_ROWS)
-        except Exception as error:  # noqa: BLE001 - as above
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            log.warning("decoding steps are not replayed as CUDA graphs: %s", reason)
-            return None
-        return recorded if logits is not None and _near(logits, wanted) else None
+            recorded = partial(StepGraphs, self._packed, spare=spare)
+            self._graphs = _tried("graphs of this model's steps", recorded, prompt, token, wanted)
 
     @torch.inference_mode()
     def forward(self, rows: Sequence[BatchRow]) -> Tensor:
         """Logits after the last token of each row, (rows, vocabulary), float32, until the next
         call; their KV is in their blocks. Rows of about equal length are computed together."""
         if self._packed is not None:
-            logits = None
-            if self._graphs is not None and all(len(row.ids) == 1 for row in rows):
-                logits = self._graphs.logits(rows)
+            logits = None if self._graphs is None else self._graphs.logits(rows)
             return self._packed.logits(rows) if logits is None else logits
         groups = list[list[int]]()
         order = sorted(range(len(rows)), key=lambda i: (len(rows[i].ids), rows[i].length))
@@ -226,9 +213,29 @@ class PagedModel:
         return cast("Tensor", output.logits[:, -1].float())
 
 
-def _near(found: Tensor, wanted: Tensor) -> bool:
-    """Whether all rows have about these logits."""
-    return bool((found - wanted).norm() <= FAR * wanted.expand_as(found).norm())
+W = TypeVar("W", PackedModel, StepGraphs)
+
+
+def _tried(
+    name: str, make: Callable[[], W], prompt: BatchRow, token: BatchRow, wanted: Tensor
+) -> W | None:
+    """A way to compute steps, if it gives `wanted`: the logits of a prompt, and of the token behind
+    it some times over, computed one after the other and then in one step."""
+    tokens: list[BatchRow] = [token] * TRIED_ROWS
+    reason = "other logits"
+    steps = ([prompt], wanted[:1]), (tokens, wanted[1:]), ([prompt, *tokens], wanted)
+    try:
+        way = make()
+        if all(_near(way.logits(rows), near) for rows, near in steps):
+            return way
+    except Exception as error:  # noqa: BLE001 - a model's code and a compiler fail in many ways
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    log.warning("no %s: %s", name, reason)
+    return None
+
+
+def _near(found: Tensor | None, wanted: Tensor) -> bool:
+    return found is not None and bool((found - wanted).norm() <= FAR * wanted.norm())
 
 
 def _view(paged: PagedModel, rows: Sequence[BatchRow], width: int, padded: bool) -> PoolView:

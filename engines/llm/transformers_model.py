@@ -56,7 +56,7 @@ class TransformersModel:
     leaves free on a GPU. kv_blocks: no more of them than these. host_memory_gib: for blocks that
     were evicted there, in the memory of the host; they are copied back when they are found.
     eviction: policy for cached blocks, with its options. prefix_cache: find KV again that was
-    computed before. cuda_graphs: on a GPU, replay decoding steps as CUDA graphs, where the model
+    computed before. cuda_graphs: on a GPU, replay steps as CUDA graphs, where the model
     allows it. chat: use the chat template, if there is one. seed: of sampling, along with the
     query's id and the prompt. Raises UnknownName (dtype, eviction), InputError (a number that is
     none).

@@ -244,7 +244,7 @@ def _on_gpu(report: Report) -> list[str]:
     return [
         "The table after it is of the engine `transformers` in this process, with a random model",
         f"of three billion parameters, on {machine.get('accelerator', machine['cpu'])}",
-        f"({packages}), by the clock; launches take most of the time there.",
+        f"({packages}), by the clock.",
     ]
 
 

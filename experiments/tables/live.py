@@ -56,7 +56,6 @@ SEQUENCES: Final = 64
 STEP_TOKENS: Final = 4096
 NO_CACHE_GIB: Final = 8.0
 """Of KV, for the answers that are decoded at once."""
-WARM_UP_ROWS: Final = 64
 BLOCK_TOKENS: Final = 32
 """Blocks of 16, as the paper has them, are refused by vLLM on a CPU: multiples of 32 are not."""
 COUNTED: Final = ("vllm:prompt_tokens_total", "vllm:prefix_cache_hits_total")
@@ -251,7 +250,7 @@ def measure(
             runtime.start(runtime.ensure(["llm"])).result()
         if where == "local":  # what is loaded or recorded on first use is there afterwards
             for asked, name in (((plain, without), "no_cache"), ((keeping, caching), "ours")):
-                _asked(*asked, CELLS[0], SYSTEMS[name], WARM_UP_ROWS, seed + 1)
+                _asked(*asked, CELLS[0], SYSTEMS[name], rows, seed + 1)
         for cell in CELLS:
             for name, system in SYSTEMS.items():
                 asked = (keeping, caching) if system.cache else (plain, without)

@@ -153,6 +153,8 @@ class Watching:
 class ById:
     """A model whose KV of a token is its id. The text `t` is answered by the text TEXTS + t."""
 
+    asynchronous = False
+
     def __init__(self, blocks: int) -> None:
         self.pool = [-1] * (blocks * BLOCK)
         self.steps = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from teola.graph.prompt import Role
 from teola.kv import token_keys
 from teola_engines.llm import TransformersModel
 from teola_engines.llm.model_loop import ModelLoop
+from teola_engines.llm.paged_model import PagedModel
 from tests.engines.llm.listening import Listener
 from tests.engines.llm.test_transformers_model import (
     BLOCK_BYTES,
@@ -110,6 +111,58 @@ async def test_who_has_closed_its_loop_takes_no_answer_of_others_along(
     assert text == (await answer(whole, asked))[0]
 
 
+@catches(
+    "stop-seen-late",
+    "an answer goes on behind a stop string that it has reached",
+    edited(ModelLoop._advance, "if job.stops.strings:", "if False:"),
+)
+@catches(
+    "untold-at-the-end",
+    "what the last step brought is told when the next call comes",
+    edited(
+        ModelLoop.step,
+        "if step is None:\n        self._report()\n    else:",
+        "if step is not None:",
+    ),
+)
+async def test_answers_are_the_same_where_steps_are_told_while_the_next_is_computed(
+    model_folder: Path, whole: TransformersModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: answers of all lengths, that stop and that are given up, and prefixes."""
+    monkeypatch.setattr(PagedModel, "asynchronous", True)
+    chance = random.Random(8)
+    engine = TransformersModel(model=model_folder, dtype="float32", max_batch=64, max_sequences=4)
+    engine.start()
+
+    async def one(number: int, parts: Sequence[TextPart], length: int) -> None:
+        if number % 5 == 0:
+            engine.release(await engine.prefill(call(parts)))
+        if number % 7 == 0:
+            async for _ in engine.generate(call(parts, max_tokens=40)):
+                break
+        asked = call(parts, max_tokens=length)
+        text, _, usage = await answer(whole, asked)
+        assert usage.completion_tokens == length
+        if number % 3 == 0:
+            stop = text[len(text) // 2 :][:2]
+            asked = call(parts, max_tokens=length, stop=(stop,))
+            text, _, usage = await answer(whole, asked)
+        found, reason, told = await answer(engine, asked)
+        assert (found, reason) == (text, "stop" if number % 3 == 0 else "length")
+        assert told.completion_tokens == usage.completion_tokens
+        assert told.prompt_tokens == usage.prompt_tokens
+
+    try:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for number in range(30):
+                group.create_task(one(number, parts_of(chance), chance.randint(1, 20)))
+        assert engine.kv is not None
+        engine.kv.check()
+        assert engine.kv.available == engine.kv.blocks
+    finally:
+        engine.close()
+
+
 def found(engine: TransformersModel) -> set[Hashable]:
     assert engine.kv is not None
     return set(engine.kv.keys())
@@ -118,7 +171,7 @@ def found(engine: TransformersModel) -> set[Hashable]:
 @catches(
     "told-too-late",
     "an answer is delivered and what it has changed in the cache is not",
-    edited(ModelLoop._flush, "if self._listeners:", "if not self._outbox:"),
+    edited(ModelLoop._report, "if self._listeners:", "if not self._outbox:"),
 )
 @catches(
     "late-listener",
