@@ -184,12 +184,84 @@ def docetl(job: Job) -> Callable[[], Answers]:
     return run
 
 
+def palimpzest(job: Job) -> Callable[[], Answers]:
+    """Palimpzest: one `sem_map`, 64 workers, without what would ask several times a row. Its way to
+    an own vLLM cannot work (it multiplies a text by a dictionary), so a model of OpenAI's is
+    named, and LiteLLM is told where that is."""
+    os.environ["OPENAI_API_BASE"] = job.url
+    import palimpzest as pz
+    from palimpzest.constants import Model
+
+    said = {"name": "said", "desc": "The answer to the prompt", "type": str}
+    plain = dict.fromkeys(("allow_rag_reduction", "allow_mixtures", "allow_critic"), False)
+
+    def run() -> Answers:
+        rows = [{"id": one["id"], "prompt": one["prompt"]} for one in job.rows()]
+        asked = pz.MemoryDataset(id="rows", vals=rows).sem_map([said], depends_on=["prompt"])
+        config = pz.QueryProcessorConfig(
+            policy=pz.MinCost(),
+            available_models=[Model.GPT_4o_MINI],
+            max_workers=job.at_once,
+            progress=False,
+            **plain,
+        )
+        found = asked.run(config).to_df()
+        return dict(zip(found["id"].tolist(), found["said"].tolist(), strict=True))
+
+    return run
+
+
+def ray_data(job: Job) -> Callable[[], Answers]:
+    """Ray Data: the HTTP request processor. It sends the rows of a batch one after another, so a
+    batch is one row, and one worker has as many batches at once as calls may be open."""
+    os.environ["RAY_DATA_DEFAULT_ASYNC_BATCH_UDF_MAX_CONCURRENCY"] = str(job.at_once)
+    import ray
+    from ray.data.llm import HttpRequestProcessorConfig, build_processor
+
+    ray.init(
+        ignore_reinit_error=True,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=200 * 2**20,
+        _temp_dir=job.folder,
+    )
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    model, most = job.model, MOST_TOKENS  # functions go to other processes without this module
+
+    def payload(row: dict[str, Any]) -> dict[str, Any]:
+        messages = [{"role": "user", "content": row["prompt"]}]
+        body = {"model": model, "messages": messages, "max_tokens": most, "temperature": 0}
+        return {"id": row["id"], "payload": body}
+
+    def said(row: dict[str, Any]) -> dict[str, Any]:
+        choices = row["http_response"].get("choices")
+        return {"id": row["id"], "said": choices[0]["message"]["content"] if choices else None}
+
+    config = HttpRequestProcessorConfig(
+        url=f"{job.url}/chat/completions",
+        headers={"Authorization": f"Bearer {KEY}"},
+        batch_size=1,
+        concurrency=1,
+        max_retries=2,
+    )
+
+    def run() -> Answers:
+        rows = [{"id": one["id"], "prompt": one["prompt"]} for one in job.rows()]
+        given = ray.data.from_items(rows, override_num_blocks=1)
+        found = build_processor(config, preprocess=payload, postprocess=said)(given).take_all()
+        return {one["id"]: one["said"] for one in found}
+
+    return run
+
+
 SYSTEMS: Final[dict[str, System]] = {
     "teola": ours,
     "asyncio": asyncio_openai,
     "daft": daft,
     "lotus": lotus,
     "docetl": docetl,
+    "palimpzest": palimpzest,
+    "ray_data": ray_data,
 }
 
 

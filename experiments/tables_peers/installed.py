@@ -36,7 +36,9 @@ PEERS: Final = {
     "daft": Peer("daft", ("daft[openai]==0.7.26",)),
     "docetl": Peer("docetl", ("docetl==0.3.0",)),
     "lotus": Peer("lotus-ai", ("lotus-ai==1.2.4", *_torch())),
+    "palimpzest": Peer("palimpzest", ("palimpzest==0.9.0", *_torch())),
     "polar_llama": Peer("polar-llama", (NO_WHEEL, "polar-llama==0.9.1")),
+    "ray_data": Peer("ray", ("ray[data]==2.60.0", "aiohttp", "pydantic")),
 }
 SYSTEMS: Final = (OURS, ASYNCIO, *PEERS)
 

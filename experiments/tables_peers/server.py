@@ -152,7 +152,17 @@ def reply_to(body: Mapping[str, Any], answer: str) -> tuple[str | None, list[dic
         return json.dumps(_filled(wanted["json_schema"]["schema"], answer)), []
     if wanted.get("type") == "json_object":
         return json.dumps({"answer": answer}), []
+    if names := names_in_words(prompt_of(body)):
+        return json.dumps(dict.fromkeys(names, answer)), []
     return answer, []
+
+
+def names_in_words(prompt: str) -> list[str]:
+    """The fields of the JSON object for which a prompt asks in words, as Palimpzest's does: lines
+    `- name: what it is` below the last "OUTPUT FIELDS:"."""
+    _, found, after = prompt.rpartition("\nOUTPUT FIELDS:\n")
+    lines = after.split("\n\n", 1)[0].split("\n") if found else []
+    return [line[2:].split(":", 1)[0] for line in lines if line.startswith("- ")]
 
 
 def _filled(schema: Mapping[str, Any], answer: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
     reading thread    DuckDB ──▶ rows, as fast as the engine answers
     answering thread  answers ──▶ `came`
-    this thread       `came` ──▶ the answers table, every half second or 8,192 rows
+    this thread       `came` ──▶ the answers table, 0.1 s after the last write or 8,192 rows
 
 An answer leaves `came` only once it is on the disk, so nothing that stops this thread (Ctrl-C, a
 full disk, an exception of a caller's function) loses what was paid for.
@@ -11,7 +11,6 @@ full disk, an exception of a caller's function) loses what was paid for.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -31,10 +30,9 @@ if TYPE_CHECKING:
 
 BATCH: Final = 8192
 """Answers that are written together."""
-WRITTEN_S: Final = 0.5
-"""How often answers are written at least: none waits a second."""
 LOOK_S: Final = 0.1
-"""How often one looks whether a run has to end."""
+"""Seconds between two looks whether a run has to end, at which what came is written: a process
+that is killed loses what came within them. Rows that come faster share a write."""
 READ: Final = 2048
 """Rows that are read, and claimed, at a time."""
 AWAITED_S: Final = 0.2
@@ -199,7 +197,6 @@ class QuestionRun:
     def _follow(self, handle: RowsHandle) -> Stopped | None:
         """Write answers as they come until the run has ended. Returns why it has to stop early, if
         it has to."""
-        written = time.monotonic()
         handle.when_over(self._woken.set)
         while True:
             # Not at each answer: rows that end one by one would have this thread take turns with
@@ -207,14 +204,10 @@ class QuestionRun:
             self._woken.wait(LOOK_S)
             self._woken.clear()
             last = ended(handle)
-            now = time.monotonic()
-            if last or len(self.came) >= BATCH or (self.came and now - written >= WRITTEN_S):
+            if last or self.came:
                 self._write()
                 if self.wrote is not None:
                     self.wrote()
-                written = now
-            elif not self.came:
-                written = now
             if last:
                 return None
             if (stopped := self._stopped()) is not None:

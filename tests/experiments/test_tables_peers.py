@@ -20,7 +20,7 @@ from experiments.tables_peers.data import DATA, Table, table
 from experiments.tables_peers.installed import ASYNCIO, OURS
 from experiments.tables_peers.measure import KEYS, _wrong
 from experiments.tables_peers.running import Found
-from experiments.tables_peers.server import Model, Server
+from experiments.tables_peers.server import Model, Server, reply_to
 from teola.errors import InputError
 from tests.planted import catches, edited
 
@@ -120,6 +120,17 @@ async def test_ours_and_asyncio_answer_every_row(tmp_path: Path) -> None:
             assert _wrong(of, Found(answers, 0, 0, "")) == 1, "the poisoned one"
             assert answers[3] is None
             assert model.counters()["calls"] == calls
+
+
+def test_a_prompt_that_asks_for_json_in_words_gets_it() -> None:
+    words = (
+        "Example.\n\nOUTPUT FIELDS:\n- other: no\n\nANSWER:\n---\nOUTPUT FIELDS:\n- said: the code"
+    )
+    content = f"{words}\n\nCONTEXT:\n{{}}\n\n- not: a field"
+    body = {"messages": [{"role": "user", "content": content}]}
+    assert reply_to(body, "12ab") == ('{"said": "12ab"}', [])
+    body["messages"][0]["content"] = "Say it.\n- title: a film"
+    assert reply_to(body, "12ab") == ("12ab", [])
 
 
 def test_rows_that_are_wrong_or_missing_count() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duckdb
@@ -62,6 +63,47 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     assert (done.state, len(second.prompts)) == ("ok", 30)
     assert done.rows == [(f"q {one}",) for one in values]
     assert not set(first.prompts) & set(second.prompts)
+
+
+KILLED = """
+import sys, threading
+from pathlib import Path
+from tests.tables.oracle import FunctionAsker
+from tests.tables.test_answers import run
+
+left, written = int(sys.argv[2]), 0
+
+def answer(instruction, values):
+    global left
+    if left == 0:
+        threading.Event().wait()
+    left -= 1
+    return f"{instruction} {values[0]}", None
+
+def tell(stage, todo, over, failures):
+    print(over, flush=True)
+
+values = [f"{at:02}" for at in range(50)]
+run(Path(sys.argv[1]), values, asker=FunctionAsker(answer, batch=1), progress=tell)
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_run_loses_no_answer_that_had_time_to_be_written(
+    seed: int, tmp_path: Path
+) -> None:
+    """It answers so many rows, is silent, and is killed once it told that they are written."""
+    path, count = tmp_path / "answers.duckdb", Random(seed).randrange(1, 50)
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path), str(count)], stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        while int(child.stdout.readline()) < count:
+            pass
+        child.kill()
+    again, done = run(path, [f"{at:02}" for at in range(50)])
+    assert again.prompts == [f"q\na: {at:02}" for at in range(count, 50)]
+    assert done.rows == [(f"q {at:02}",) for at in range(50)]
 
 
 def test_others_cannot_read_it_nor_what_stands_beside_it(tmp_path: Path) -> None:
