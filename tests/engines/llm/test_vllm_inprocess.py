@@ -475,8 +475,8 @@ async def test_who_is_behind_with_reading_lets_others_go_on(engine):
     async def others():
         nonlocal turns
         while True:
+            turns += 1  # before it gives way: the first turn counts, too
             await asyncio.sleep(0)
-            turns += 1
 
     other = asyncio.create_task(others())
     for _ in range(50):  # none of them is waited for
