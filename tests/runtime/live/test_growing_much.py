@@ -172,7 +172,7 @@ def much(size: int, bounds: Bounds, count: int = 8, **config: Any) -> Any:
 @catches(
     "bytes-by-part",
     "what parts have given counts for none of them",
-    edited(driver._part_gave, "growing.query.tally.hold(component, more_bytes)", "pass"),
+    edited(driver._part_gave, "growing.query.tally.hold(growing.component, more_bytes)", "pass"),
 )
 def test_what_parts_give_counts_for_the_whole_query() -> None:
     assert much(1_000, Bounds(most_bytes=20_000)).state == "ok"
