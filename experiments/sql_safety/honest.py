@@ -265,11 +265,9 @@ OF_SQLITE: Final = (
     'SELECT "boat" FROM "berths" WHERE "kind" = \'quay\' AND "berths"."depth" > 2',
     "SELECT 1 AS [select], 2 AS [from] WHERE 1=1 GROUP BY 1",
     "SELECT iif(depth > 3, 'd', iif(depth > 2, 'm', 's')) AS s, count(*) FROM berths GROUP BY s",
-    "SELECT if(1, 'a', 'b')",
     "SELECT id FROM berths WHERE id IN () OR id IN "
     "(1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20)",
     "SELECT -(-(-1)), - -1, 1--2",
-    "SELECT 0x1F, 1_000, 1e10, 1.e2",
     "SELECT ALL boat FROM berths",
     "SELECT max(fee), total_fee FROM (SELECT fee, sum(fee) OVER () AS total_fee FROM visits)",
     "SELECT lag(boat, 2, 'none') OVER (ORDER BY id) FROM berths",
