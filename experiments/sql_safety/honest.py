@@ -1,4 +1,7 @@
-"""Honest but unusual statements on the same database: all of them have to run."""
+"""Honest but unusual statements on the same database: all of them have to run.
+
+Long because it is a list of them.
+"""
 
 from __future__ import annotations
 
