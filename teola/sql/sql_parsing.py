@@ -88,13 +88,14 @@ def statement_text(tree: exp.Expr, dialect: SqlDialect) -> str:
 
     try:
         # What this dialect has not would be left out, and the statement would mean something else.
-        return tree.sql(
+        writer = _generator_class(dialect)(
             dialect=dialect.name,
-            copy=False,  # a copy takes longer than reading does
             comments=False,
             normalize_functions=False,
             unsupported_level=ErrorLevel.RAISE,
         )
+        # A copy takes longer than reading does.
+        return str(writer.generate(tree, copy=False))
     except Exception as error:  # noqa: BLE001 - as above
         lines = str(error).splitlines() or [type(error).__name__]
         raise ToolError(f"this is no SQL that can be written: {lines[0]}") from None
@@ -217,7 +218,43 @@ def _parser_class(dialect: SqlDialect) -> type[Parser]:
             "__slots__": (),
             "FUNCTIONS": {},
             "FUNCTION_PARSERS": functions,
+            "LAMBDAS": _arrows(base, dialect),
             "_warn_unsupported": lambda parser: None,  # it is refused, and needs no line in a log
         },
     )
     return parser_class
+
+
+def _arrows(base: Any, dialect: SqlDialect) -> dict[Any, Any]:
+    """What an arrow in a call is: without lambdas, `f(data -> 'crew')` is a step into JSON."""
+    from sqlglot.tokenizer_core import TokenType
+
+    if "Lambda" in dialect.nodes:
+        return dict(base.LAMBDAS)
+    return {kind: read for kind, read in base.LAMBDAS.items() if kind is not TokenType.ARROW}
+
+
+@cache
+def _generator_class(dialect: SqlDialect) -> Any:
+    """The dialect's generator without translations, which expect classes of functions: they make
+    one argument of `string_agg(DISTINCT kind, ',')`, and lose WITHIN GROUP and IGNORE NULLS."""
+    from sqlglot import exp
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.generator import Generator
+
+    base: Any = Dialect.get_or_raise(dialect.name).generator_class
+
+    def written_lambda(writer: Any, node: exp.Lambda) -> str:
+        parameters = {name.name.lower() for name in node.expressions}
+        used = {name.name.lower() for name in node.this.find_all(exp.Identifier)}
+        if len(parameters) == 1 and not parameters & used:  # f(data -> 'crew') steps into JSON
+            return str(Generator.lambda_sql(writer, node))
+        return str(base.lambda_sql(writer, node))
+
+    changed = {
+        "MULTI_ARG_DISTINCT": True,
+        "withingroup_sql": Generator.withingroup_sql,
+        "ignorenulls_sql": Generator.ignorenulls_sql,
+        "lambda_sql": written_lambda,
+    }
+    return type(f"Plain{base.__name__}", (base,), changed)

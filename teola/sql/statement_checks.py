@@ -24,7 +24,7 @@ TABLE_PARTS: Final = frozenset(
     ("this", "alias", "db", "catalog", "joins", "laterals", "pivots", "ordinality", "only",
      "sample", "indexed")
 )  # fmt: skip
-_SYSTEM_TYPE: Final = re.compile(r"_*(reg|pg_)|_")
+_SYSTEM_TYPE: Final = re.compile(r"_*(reg|pg_)|_|(xid8?|[ct]id|aclitem|refcursor)$")
 """Names of types that look up the database's own tables, and of arrays of types, which have other
 names."""
 _FILE: Final = re.compile(r"[./\\:*?\[\]{}]")
@@ -186,7 +186,8 @@ class _Checks:
                 f"a part of WITH may not be called {part.alias!r}, which names a table: "
                 "give it another name"
             )
-        if not isinstance(part.this, (exp.Query, exp.Values)):
+        pivots = isinstance(part.this, exp.Pivot) and "Pivot" in self.nodes
+        if not pivots and not isinstance(part.this, (exp.Query, exp.Values)):
             raise ToolError("a part of WITH is a SELECT here and nothing else")
 
     def _lateral(self, lateral: exp.Lateral) -> None:
@@ -231,6 +232,8 @@ class _Checks:
         from sqlglot import exp
 
         own = kind.args.get("kind")
+        if kind.this == exp.DType.XML:  # reads a document's definitions
+            raise ToolError("the type xml is not taken here: compare with a text")
         if not self.dialect.types or kind.this != exp.DType.USERDEFINED:
             return
         name = self._folded(own) if isinstance(own, exp.Identifier) else ""

@@ -17,10 +17,13 @@ SQLITE: Final = SqlDialect(
     | names(
         """
         char date datetime glob group_concat hex if ifnull iif instr json json_array
-        json_array_length json_extract json_group_array json_group_object json_insert json_object
-        json_patch json_pretty json_quote json_remove json_replace json_set json_type json_valid
-        julianday like likelihood likely log2 median percentile percentile_cont percentile_disc
-        quote random soundex strftime time timediff total typeof unhex unicode unixepoch unlikely
+        json_array_length json_extract json_group_array json_group_object json_insert
+        json_object json_patch json_pretty json_quote json_remove json_replace json_set
+        json_type json_valid jsonb_array jsonb_extract jsonb_group_array jsonb_group_object
+        jsonb_insert jsonb_object jsonb_patch jsonb_remove jsonb_replace jsonb_set julianday
+        like likelihood likely log2 median percentile percentile_cont percentile_disc quote
+        random soundex strftime time timediff total typeof unhex unicode unistr unixepoch
+        unlikely
         """
     ),
     row_functions=names("json_each json_tree"),
