@@ -14,7 +14,7 @@ import secrets
 import signal
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -85,9 +85,13 @@ class ServerProcess:
                 clean += 1
 
     async def _ends_within(self, seconds: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._process.wait()
+        # `asyncio.timeout` of Python 3.11.2 raises CancelledError where a task cleans up that
+        # was cancelled, and the process would be left
+        ending = asyncio.ensure_future(self._process.wait())
+        await asyncio.wait({ending}, timeout=seconds)
+        if not ending.done():
+            ending.cancel()
+            await asyncio.wait({ending})
         return self._process.returncode is not None
 
     async def _signal(self, number: int) -> int:
