@@ -479,6 +479,20 @@ def test_a_first_call_that_may_have_more_than_headers_tell_leaves_the_minute_to_
     assert len(world.ok) >= 0.95 * (20_000 // (350 + ANSWER))
 
 
+@catches(
+    "bound-forgotten",
+    "a call that is more than a known minute counts as unknown",
+    edited(ApiAccount.draw, "self._unbounded = self.tokens.size == inf", "self._unbounded = True"),
+)
+def test_calls_that_are_more_than_a_known_minute_wait_until_it_is_whole() -> None:
+    account = ApiAccount(MinuteLimits(tokens=100))
+    account.draw(150, 0.0)
+    assert account.calls(61.0) >= 1, "nothing else was drawn"
+    account.draw(20, 61.0)
+    assert account.calls(61.0) < 1
+    assert account.calls(122.0) >= 1
+
+
 def test_servers_of_one_key_share_its_budget() -> None:
     account, servers = (
         ApiAccount(MinuteLimits(requests=10)),
