@@ -64,36 +64,41 @@ def tiny_bytes(values: Collection[Any]) -> int | None:
 def fits(value: Any, values: int, size: int) -> bool:
     """Whether a value has at most so many values inside it and about so many bytes. Stops counting
     where it does not; what cannot be counted, such as a generator, does not fit."""
-    left, values = [value], values - 1
+    left: list[Collection[Any]] = [(value,)]
+    values -= 1
     while left:
-        item = left.pop()
-        kind = type(item)
-        inside: Any = ()
-        if kind is str:
-            size -= len(item)
-        elif kind in _NUMBERS:
-            size -= item.bit_length() // 3 + 1 if kind is int else 8
-        elif isinstance(item, dict):
-            inside, values = item.keys(), values - len(item)
-            left += item.values() if values >= 0 else ()
-        elif isinstance(item, (list, tuple, set, frozenset)):
-            inside = item
-        elif isinstance(item, (str, bytes, bytearray)):
-            size -= len(item)
-        elif type(nbytes := getattr(item, "nbytes", None)) is int:
-            size -= nbytes
-        elif hasattr(item, "__next__") or hasattr(item, "__len__"):
-            return False
-        else:
-            size -= _OTHER
-            named: Any = getattr(item, "__dataclass_fields__", None) or getattr(
-                item, "__dict__", ()
-            )
-            inside = [getattr(item, name, None) for name in named]
-        values -= len(inside)
+        for item in left.pop():  # no more than `values` once were: they are counted before
+            kind = type(item)
+            if kind is str:
+                size -= len(item)
+                continue
+            if kind in _NUMBERS:
+                size -= item.bit_length() // 3 + 1 if kind is int else 8
+                continue
+            inside: tuple[Collection[Any], ...] = ()
+            if isinstance(item, dict):
+                inside = item.keys(), item.values()
+            elif isinstance(item, (list, tuple, set, frozenset)):
+                inside = (item,)
+            elif isinstance(item, (str, bytes, bytearray)):
+                size -= len(item)
+            elif type(nbytes := getattr(item, "nbytes", None)) is int:
+                size -= nbytes
+            elif hasattr(item, "__next__") or hasattr(item, "__len__"):
+                return False
+            else:
+                size -= _OTHER
+                named: Any = getattr(item, "__dataclass_fields__", None) or getattr(
+                    item, "__dict__", ()
+                )
+                inside = ([getattr(item, name, None) for name in named],)
+            for items in inside:
+                values -= len(items)
+                left.append(items)
+            if values < 0:
+                return False
         if values < 0 or size < 0:
             return False
-        left += inside
     return True
 
 

@@ -70,10 +70,14 @@ class Event:
     def nbytes(self) -> int:
         """Bytes that it holds, about; a result is not its own."""
         told = self.told
-        size = getsizeof(self) + getsizeof(told)
+        size = BARE + getsizeof(told)
         if isinstance(told, (ToolStep, Token)):
             size += sum(getsizeof(part) for part in told)
         return size
+
+
+BARE: Final = getsizeof(Event("", ""))
+"""Bytes of an event without what it tells."""
 
 
 class EventLog:
@@ -104,8 +108,9 @@ class EventLog:
     def add(self, event: Event, *, shared: bool = False) -> None:
         """Add the next event. shared: what it holds is a part of the answer, and not counted."""
         self._numbers += 1
-        if isinstance(event.told, Token) and len(event.told.text) < LONG_TEXT:
-            self._text += event.text.encode("utf-8", "surrogatepass")
+        told = event.told
+        if type(told) is Token and len(told.text) < LONG_TEXT:
+            self._text += told.text.encode("utf-8", "surrogatepass")
             self._ends.append(len(self._text))
             self._tokens.append(self._numbers)
             return

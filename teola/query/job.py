@@ -408,7 +408,9 @@ class Job:
         """What to know of how the answer was made: what the engines that wrote a text say of it,
         how their texts ended, and what grew says of itself."""
         # A text that only a part has written is the query's too, such as a candidate's in a loop.
-        wrote = (part for part in _with_inner(trace) if part.plan is not None and part.plan.texts)
+        wrote = [part for part in _with_inner(trace) if part.plan is not None and part.plan.texts]
+        if not (wrote or trace.ends or trace.notices or trace.failures):
+            return ()
         primitives = (p for part in wrote for p in done(part))
         engines = dict.fromkeys(p.engine for p in primitives if writes_text(p))
         said = (self.runtime.spec(name).notice for name in engines)

@@ -146,7 +146,7 @@ class Underway:
     def begin(self, run: Coroutine[Any, Any, None]) -> None:
         """Run it: `run` is all that is done from its beginning to its end."""
         if self._stops and self.job.caller is None:  # else whoever asks that one is told
-            self.job.people.on_wait = self._park
+            self.job.people.on_wait, self.job.people.on_go_on = self._park, self.goes_on
         self.task = self.job.runtime.task(run)
 
     async def ran(self) -> Result:
@@ -158,7 +158,8 @@ class Underway:
         self.result = result
         self.job.forget()
         if self.job.caller is None:  # else they are those of the query around it
-            self.job.people.on_wait = lambda: None  # or it would hold this, which holds it
+            people = self.job.people  # which would hold this, which holds it
+            people.on_wait = people.on_go_on = lambda: None
         self._wake_stopped()
 
     def cancel(self) -> None:
@@ -184,6 +185,8 @@ class Underway:
         if not self.keeping.options.events:
             return
         self.events.add(Event(kind, told), shared=shared)
+        if not self._waiting:
+            return
         known = len(self.events)
         for waiter, after in self._waiting.items():
             if known > after and not waiter.done():
@@ -241,6 +244,12 @@ class Underway:
             self._accepted.set()
         await self.ended()
 
+    def pauses(self) -> None:
+        """It waits for people from now on."""
+
+    def goes_on(self) -> None:
+        """Something of it can go on again."""
+
     async def may_run(self) -> None:
         """Wait until it is accepted: what has not been does not run."""
         if self._accepted is not None:
@@ -249,6 +258,7 @@ class Underway:
     def _park(self) -> None:
         """Nothing of it can go on any more."""
         self.noted, self.unkept = False, None
+        self.pauses()
         self._begin_parking(self._parks())
 
     def _begin_parking(self, work: Coroutine[Any, Any, None]) -> None:

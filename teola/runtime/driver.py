@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 from teola.engine import NextRead
 from teola.errors import BudgetSpent, QueryFailed
@@ -576,11 +576,11 @@ class Driver(ABC, Generic[Q]):
         coming = 0.0
         if growing.estimate is not None:
             coming = growing.coming()
-            if repeats:
+            if repeats and growing.turns + coming != growing.expected:
                 self._expect(growing, growing.turns + coming, now)
         place = Place(growing, key, depth, grow, coming)
         id = f"{query.id}/{component}/{key}"
-        part = self.made_part(cast("Q", query), id, plan, place, now)
+        part = self.made_part(query, id, plan, place, now)  # type: ignore[arg-type]  # one of ours
         growing.open[key] = part
         self.begin(part, now)
 

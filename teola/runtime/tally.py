@@ -44,7 +44,7 @@ class Tally:
         """A part of so many primitives is to begin. Raises QueryFailed where that is too much."""
         if self.parts < 1:
             raise _too_large(component, "parts than a query may have", SMALLER)
-        if not self.fits(primitives):
+        if primitives > self.primitives:
             what = f"primitives at once than a query may have ({primitives} more; max_primitives)"
             raise _too_large(component, what, "make its parts smaller, or raise max_primitives")
         if depth > DEEPEST:

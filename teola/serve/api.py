@@ -26,7 +26,14 @@ from teola.serve.long_json import LongJson
 from teola.serve.openapi.describing import described_app
 from teola.serve.problems import NotFound, problem_of
 from teola.serve.question import SHORT
-from teola.serve.streaming import Events, EventStream, numbered_event, result_for, written_off_loop
+from teola.serve.streaming import (
+    Events,
+    EventStream,
+    json_off_loop,
+    numbered_event,
+    result_for,
+    written_off_loop,
+)
 
 if TYPE_CHECKING:
     from teola.query.journal.query_rows import Kept
@@ -151,7 +158,7 @@ async def ask(service: Service, app: str, request: Request) -> Response:
     if result is None:
         return Response(status_code=499)  # nobody reads it
     if result.state in ("ok", "partial"):
-        return await written_off_loop(entry, lambda: LongJson(result.to_json(), headers=headers))
+        return await json_off_loop(entry, result.to_json, headers)
     problem = problem_of(result)
     return JSONResponse(problem.body(), problem.status, headers={**headers, **problem.headers})
 

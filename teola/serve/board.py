@@ -55,6 +55,7 @@ class Entry(Underway):
     bytes: size of its answer and of what is kept of its inputs, of what clients were told and of
         what its primitives read and gave, about, once it has ended.
     ticket: its place in admission. paused: which it does not take, for it waits for people.
+    on_pause: is told when it waits for people, and when it goes on.
     question: what it asked, as far as that is kept.
     settle: what becomes of its result before anybody hears of it.
     """
@@ -65,6 +66,7 @@ class Entry(Underway):
         keeping: Keeping,
         mode: str,
         *,
+        on_pause: Callable[[Entry, bool], None] = lambda entry, waits: None,
         question: Question | None = None,
         ticket: Ticket | None = None,
         settle: Settle | None = None,
@@ -74,6 +76,7 @@ class Entry(Underway):
     ) -> None:
         super().__init__(job, keeping, created=created, run=run, cleanup=cleanup)
         self.mode, self.question, self.ticket, self._settle = mode, question, ticket, settle
+        self._on_pause = on_pause
         self.first_token_s: float | None = None
         self.bytes = 0
         self.paused = False
@@ -82,6 +85,14 @@ class Entry(Underway):
     def base(self) -> int:
         """Clients are told larger numbers than this: earlier runs have had these."""
         return (self.run - 1) * RUN
+
+    def pauses(self) -> None:
+        """See Underway."""
+        self._on_pause(self, True)
+
+    def goes_on(self) -> None:
+        """See Underway."""
+        self._on_pause(self, False)
 
     async def ran(self) -> Result:
         """See Underway; the start of engines counts as its time."""
@@ -140,6 +151,7 @@ class Board:
     most_of_tenant: the same for one tenant.
     on_start, on_end: called with every query that was accepted, and that has ended.
     on_refused: called with the reason why something was refused before it became a request.
+    waiting: queries that wait for people, and take no room.
     events: most events of a query that are held, its tokens apart.
     """
 
@@ -160,7 +172,7 @@ class Board:
         self.on_end: Callable[[Entry], None] = lambda entry: None
         self.on_refused: Callable[[Problem], None] = lambda problem: None
         self.past: OrderedDict[str, Entry] = OrderedDict()
-        self.past_bytes = 0
+        self.past_bytes = self.waiting = 0
 
     @property
     def running(self) -> dict[str, Entry]:
@@ -188,9 +200,8 @@ class Board:
         self._check_inputs(app, ask)
         ticket = None
         if self.admission is not None:
-            self._pause()
             ticket = self.admission.admit(*self._load(app, ask), ask.deadline_s)
-        more: dict[str, Any] = {"settle": settle, "cleanup": cleanup}
+        more: dict[str, Any] = {"settle": settle, "cleanup": cleanup, "on_pause": self._pause}
         keeping, question = self.desk.keeping(keeps), question_of(ask)
         return self._begin(Entry(job, keeping, mode, question=question, ticket=ticket, **more))
 
@@ -205,6 +216,7 @@ class Board:
             if self.admission is not None:
                 ticket = self.admission.take(*self._load(app, ask))
             more: dict[str, Any] = {"created": row.created, "run": row.runs, "cleanup": cleanup}
+            more["on_pause"] = self._pause
             keeping, question = self.desk.keeping(), question_of(ask)
             again = Entry(job, keeping, "background", question=question, ticket=ticket, **more)
             return self._begin(again)
@@ -243,25 +255,21 @@ class Board:
         """Raise Draining or Overloaded if a query of about that size would be refused now."""
         self._check_room(tenant)
         if self.admission is not None:
-            self._pause()
             now = asyncio.get_running_loop().time()
             self.admission.check(app.name, characters, tenant, now)
 
-    def _pause(self) -> None:
-        """Queries that wait for people bring no work before they are answered."""
-        assert self.admission is not None
-        for entry in self.running.values():
-            if entry.ticket is not None and entry.paused is not entry.waiting:
-                entry.paused = not entry.paused
-                if entry.paused:
-                    self.admission.pauses(entry.ticket)
-                else:
-                    self.admission.goes_on(entry.ticket, asyncio.get_running_loop().time())
-
-    @property
-    def waiting(self) -> int:
-        """Queries that wait for people, and take no room."""
-        return sum(entry.waiting for entry in self.running.values() if entry.job.people.open)
+    def _pause(self, entry: Entry, waits: bool) -> None:
+        """A query waits for people, and brings no work before it is answered, or goes on."""
+        if entry.paused is waits:
+            return
+        entry.paused = waits
+        self.waiting += 1 if waits else -1
+        if self.admission is None or entry.ticket is None:
+            return
+        if waits:
+            self.admission.pauses(entry.ticket)
+        else:
+            self.admission.goes_on(entry.ticket, asyncio.get_running_loop().time())
 
     def _check_room(self, tenant: str | None) -> None:
         assert tenant is not None, "whoever asks a server has been let in as somebody"
@@ -283,9 +291,8 @@ class Board:
         entry.bytes += entry.events.nbytes
         entry.bytes += entry.question.bytes if entry.question else 0
         entry.bytes += result.trace.kept_bytes if result.trace else 0
+        self._pause(entry, False)  # as one that is cancelled while it waits
         if self.admission is not None and entry.ticket is not None:
-            if entry.paused:
-                self.admission.goes_on(entry.ticket, asyncio.get_running_loop().time())
             whole = result.trace if result.state in ("ok", "partial") else None
             self.admission.ended(entry.ticket, demand(whole) if whole else None)
         if not entry.given_back:

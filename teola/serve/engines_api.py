@@ -27,7 +27,7 @@ from teola.serve.intake.bodies import parsed
 from teola.serve.intake.query_request import checked
 from teola.serve.long_json import LongJson
 from teola.serve.problems import NotFound, answer, problem_of
-from teola.serve.streaming import result_for, written_off_loop
+from teola.serve.streaming import json_off_loop, result_for
 from teola.workflow.components import Embedding, Rerank
 
 EMBEDDING: Final = "embedding"
@@ -133,9 +133,7 @@ def router(runtime: Runtime, service: Service) -> APIRouter:
                 else scored
             )
         body = {"id": entry.id, "model": rerank_request.model, "results": results}
-        return await written_off_loop(
-            entry, lambda: LongJson(body, headers={"x-query-id": entry.id})
-        )
+        return await json_off_loop(entry, lambda: body, {"x-query-id": entry.id})
 
     return routes
 

@@ -1,4 +1,4 @@
-"""LongJson: the body of an answer that may be long."""
+"""Bodies of answers as JSON: short ones, and those that may be long."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Any
 from starlette.responses import JSONResponse
 
 from teola.plain_json import TIGHT, json_of
+
+
+class ShortJson(JSONResponse):
+    """A body that is known to be short."""
+
+    def render(self, content: Any) -> bytes:
+        """The body."""
+        return TIGHT.write(content).encode()
 
 
 class LongJson(JSONResponse):

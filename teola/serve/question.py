@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from teola.engine import Source
+from teola.plain_json import is_small
 from teola.query.spec import Passes, QuerySpec
 
 INPUT_BYTES: Final = 16 * 2**10
@@ -78,6 +79,9 @@ def _size(value: Any) -> int | None:
         return None
     size = 0
     try:
+        if isinstance(value, str) or is_small(value):
+            size = len(_encode.encode(value).encode())
+            return size if size <= INPUT_BYTES else None
         for piece in _encode.iterencode(value):
             size += len(piece.encode())
             if size > INPUT_BYTES:

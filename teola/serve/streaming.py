@@ -19,6 +19,7 @@ from teola import plain_json
 from teola.query.event_log import Event
 from teola.query.result import Result
 from teola.serve.board import Entry
+from teola.serve.long_json import LongJson, ShortJson
 from teola.serve.problems import TooLarge, TooSlow, problem_of
 
 BUFFER: Final = 256
@@ -130,6 +131,16 @@ def numbered_event(n: int, event: Event, base: int = 0) -> Iterable[str]:
 async def written_off_loop(entry: Entry, write: Callable[[], T]) -> T:
     """What `write` makes of a query that may have ended, off the event loop if that takes long."""
     return write() if entry.bytes <= LONG else await run_in_threadpool(write)
+
+
+async def json_off_loop(
+    entry: Entry, content: Callable[[], Any], headers: Mapping[str, str]
+) -> Response:
+    """An answer with the JSON values that `content` makes of a query that has ended, made off the
+    event loop if it is long."""
+    if entry.bytes <= LONG:
+        return ShortJson(content(), headers=headers)
+    return await run_in_threadpool(lambda: LongJson(content(), headers=headers))
 
 
 async def result_for(entry: Entry, receive: Receive) -> Result | None:

@@ -17,11 +17,10 @@ from teola.serve.problems import Draining
 from tests.planted import catches, edited
 
 
-def entry_of(n: int, tenant: str = "us", *, bytes: int = 0, waits: bool | None = None) -> Any:
-    people = SimpleNamespace(open=waits is not None)
-    job = SimpleNamespace(tenant=tenant, people=people)
+def entry_of(n: int, tenant: str = "us", *, bytes: int = 0) -> Any:
+    job = SimpleNamespace(tenant=tenant)
     return SimpleNamespace(
-        id=f"q{n}", job=job, bytes=bytes, waiting=bool(waits), created=n, given_back=False,
+        id=f"q{n}", job=job, bytes=bytes, created=n, given_back=False,
         events=SimpleNamespace(nbytes=0), question=None, ticket=None, paused=False,
     )  # fmt: skip
 
@@ -61,12 +60,17 @@ def test_the_last_queries_are_remembered_within_bounds(
 @catches(
     "paused-and-ended",
     "a query that ends while it waits for people takes a place that it did not have",
-    edited(Board._ended, "if entry.paused:", "if False:"),
+    edited(Board._ended, "self._pause(entry, False)", "pass"),
 )
 @catches(
     "paused-for-ever",
     "a query that was answered brings no work",
-    edited(Board._pause, "entry.paused is not entry.waiting", "not entry.paused and entry.waiting"),
+    edited(Board._pause, "if entry.paused is waits:", "if entry.paused or not waits:"),
+)
+@catches(
+    "paused-twice",
+    "a query that waits again before anybody heard that it goes on gives up two places",
+    edited(Board._pause, "if entry.paused is waits:", "if False:"),
 )
 async def test_who_waits_for_people_has_no_place_in_admission() -> None:
     """Even if it ends while it waits, as one that is cancelled does."""
@@ -76,30 +80,35 @@ async def test_who_waits_for_people_has_no_place_in_admission() -> None:
     app = SimpleNamespace(name="app")
     for n in range(4):
         board.check(app, 0, "us")  # type: ignore[arg-type]
-        entry = board.running[f"q{n}"] = entry_of(n, waits=True)
+        entry = board.running[f"q{n}"] = entry_of(n)
         entry.ticket = door.take("app", 0, "us", 0.0)
+        for _ in range(2):
+            board._pause(entry, True)
     board.check(app, 0, "us")  # type: ignore[arg-type]
-    assert door.running == 0
+    assert (door.running, board.waiting) == (0, 4)
     for entry in board.running.values():
-        entry.waiting = False
+        for _ in range(2):
+            board._pause(entry, False)
     with pytest.raises(Overloaded):
         board.check(app, 0, "us")  # type: ignore[arg-type]
-    assert door.running == 4
+    assert (door.running, board.waiting) == (4, 0)
     for n in range(4):
         entry = board.running[f"q{n}"]
-        entry.waiting = n < 2
-        board._pause()
+        if n < 2:
+            board._pause(entry, True)
         board.of_tenant["us"] += 1
         del board.running[entry.id]
         board._ended(entry, SimpleNamespace(trace=None, state="cancelled"))  # type: ignore[arg-type]
-        assert door.running == 3 - n
+        assert (door.running, board.waiting) == (3 - n, 0)
 
 
 def test_as_many_run_as_may_and_who_waits_for_people_takes_no_room() -> None:
     board = Board(3, most_of_tenant=2)
     for n, waits in enumerate((None, False, True, True, None)):
         board._check_room("us")
-        board.running[f"q{n}"] = entry_of(n, waits=waits)
+        board.running[f"q{n}"] = entry_of(n)
+        if waits is not None:
+            board._pause(board.running[f"q{n}"], waits)
     assert board.waiting == 2
     with pytest.raises(Overloaded, match="3 queries are already running"):
         board._check_room("us")

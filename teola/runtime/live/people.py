@@ -70,7 +70,7 @@ class People:
     queries: all that ask through this and run.
     busy: steps of theirs that are in no graph, such as reading documents.
     on_ask: is told of each question.
-    on_wait: is told that nothing else can run.
+    on_wait, on_go_on: are told that nothing else can run, and that something can again.
     pauses: what queries let go then, by id.
     """
 
@@ -81,6 +81,7 @@ class People:
         self.busy = 0
         self.on_ask: Callable[[Inquiry], None] = lambda inquiry: None
         self.on_wait: Callable[[], None] = lambda: None
+        self.on_go_on: Callable[[], None] = lambda: None
         self.pauses: dict[str, Callable[[], None]] = {}
         self.left_s = 0.0
         """What it has of its own time when it goes on."""
@@ -179,6 +180,7 @@ class People:
         waited, self._since = asyncio.get_running_loop().time() - self._since, None
         for query in self.queries:
             query.postpone(waited)
+        self.on_go_on()
 
     def _close(self, id: str) -> None:
         found = self.open.pop(id, None)

@@ -541,14 +541,11 @@ def engine_seconds(trace: Trace) -> Mapping[str, float]:
     if plan is None:
         return seconds
     by_engine, head, primitives = dict[str, float](), plan.head, plan.primitives
-    last = dict[int, float]()
-    for i, _, at, state in ended:
-        if state not in NOT_RUN:
-            last[head[i]] = at
+    last = {head[i]: at for i, _, at, state in ended if state not in NOT_RUN}
     for i, _, _, _, at, _, _, size in sent:
         if engine := primitives[i].engine:
-            took_s = max(0.0, last.pop(i, at) - at)  # of tries after the first no end is left
-            by_engine[engine] = by_engine.get(engine, 0.0) + took_s / size
+            took_s = last.pop(i, at) - at  # of tries after the first no end is left
+            by_engine[engine] = by_engine.get(engine, 0.0) + (took_s / size if took_s > 0 else 0.0)
     return added(seconds, by_engine) if seconds else by_engine
 
 

@@ -10,6 +10,7 @@ this machine sends, at another port, is not ours either.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -27,13 +28,18 @@ def from_here(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     by_name = dict(named)
     if len(by_name) < len(named):
         return False
+    return _from_here(by_name.get(b"host"), by_name.get(b"origin"))
+
+
+@lru_cache(maxsize=64)
+def _from_here(host_named: bytes | None, page: bytes | None) -> bool:
     try:
-        host = _split(b"//" + by_name[b"host"]) if b"host" in by_name else None
+        host = _split(b"//" + host_named) if host_named is not None else None
         if host is not None and host.hostname not in HERE:
             return False
-        if b"origin" not in by_name:
+        if page is None:
             return True
-        origin = _split(by_name[b"origin"])
+        origin = _split(page)
         default = _PORTS.get(origin.scheme)
         if host is None or default is None:
             return False

@@ -59,7 +59,10 @@ class Means:
     def add(self, demand: Demand) -> None:
         self.own_s.add(demand.own_s)
         for engine in self.work.keys() | demand.work.keys():
-            self.work.setdefault(engine, Mean()).add(demand.work.get(engine, 0.0))
+            mean = self.work.get(engine)
+            if mean is None:
+                mean = self.work[engine] = Mean()
+            mean.add(demand.work.get(engine, 0.0))
 
     @property
     def values(self) -> dict[str, float]:
@@ -98,12 +101,15 @@ class Learned:
         that become slower with each, so that only what it takes alone tells what it brings."""
         self._lately.add(demand)
         if at_once is not None:
-            self._calm.setdefault(at_once.bit_length(), Means()).add(demand)
+            calm = self._calm.get(at_once.bit_length())
+            if calm is None:
+                calm = self._calm[at_once.bit_length()] = Means()
+            calm.add(demand)
         own_s = self._planned.own_s
         if self._calm:
             sure = [means for means in self._calm.values() if means.own_s.seen >= ENOUGH]
-            calm = min(sure or self._calm.values(), key=lambda means: means.own_s.value)
-            own_s, self.alone = calm.own_s.value, calm.values
+            calmest = min(sure or self._calm.values(), key=lambda means: means.own_s.value)
+            own_s, self.alone = calmest.own_s.value, calmest.values
         lately, alone = self._lately.values, self.alone
         work = {name: alone.get(name, s) if name in crowds else s for name, s in lately.items()}
         self._demand = Demand(own_s, work)

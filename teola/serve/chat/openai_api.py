@@ -42,9 +42,8 @@ from teola.serve.chat.own_calls import OwnCalls
 from teola.serve.intake.bodies import parsed
 from teola.serve.intake.schemas import SCHEMA_KIND, check_schemas
 from teola.serve.intake.uploads import Upload
-from teola.serve.long_json import LongJson
 from teola.serve.problems import answer, problem, problem_of, waits_for_people
-from teola.serve.streaming import Events, EventStream, result_for, written_off_loop
+from teola.serve.streaming import Events, EventStream, json_off_loop, result_for, written_off_loop
 from teola.workflow.kinds import Kind
 
 AGAIN: Final = """\
@@ -223,8 +222,8 @@ class _Asking:
         model = self.wanted.model
         if not self.wanted.stream:
             steps = self.wanted.steps
-            make = lambda: LongJson(completion(entry, model, text, steps), headers=headers)  # noqa: E731
-            return await written_off_loop(entry, make)
+            made = partial(completion, entry, model, text, steps)
+            return await json_off_loop(entry, made, headers)
         chunks = Chunks(entry, model, self.wanted.wants_usage)
         whole = await written_off_loop(entry, lambda: "".join(chunks.rest(text)))
         return Response(whole, media_type="text/event-stream", headers=headers)

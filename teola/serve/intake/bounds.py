@@ -56,7 +56,10 @@ class Bounded:
 
 def is_form(headers: Headers) -> bool:
     """Whether the body is a form with files, whatever it may hold."""
-    return parse_options_header(headers.get("content-type", ""))[0] == b"multipart/form-data"
+    kind = headers.get("content-type", "")
+    if "form-data" not in kind.lower():
+        return False
+    return parse_options_header(kind)[0] == b"multipart/form-data"
 
 
 class _Body:

@@ -72,7 +72,10 @@ class Intake:
         receive: of the request, whose client's leaving ends the fetching. limit_s: seconds for it.
         Raises InputError, DeadlineExceeded, ClientDisconnect.
         """
-        fetched, forms = dict(inputs), Counter[str]()
+        fetched = dict(inputs)
+        if Kind.DOCUMENTS not in app.inputs.values():
+            return fetched
+        forms = Counter[str]()
         to_get: dict[str, list[Any]] = {}
         for name, kind in app.inputs.items():
             if kind is Kind.DOCUMENTS and (value := inputs.get(name)) is not None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -30,6 +31,8 @@ from teola.runtime.optimiser import Optimiser
 from teola.runtime.runtime import Runtime
 from teola.serve.board import Board, Entry
 
+M = TypeVar("M", Counter, Histogram)
+
 SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 RATIOS: Final = (0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 5, 10)
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -43,66 +46,78 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         place, query = ("engine", "op"), ("app", "state")
-        self._latency = Histogram(
+        self._latency = _by_labels(
+            Histogram,
             "teola_query_seconds",
             "From admission to the end.",
             query,
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._first_token = Histogram(
+        self._first_token = _by_labels(
+            Histogram,
             "teola_query_first_token_seconds",
             "From the request to the first token of the answer.",
             query,
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._wait = Histogram(
+        self._wait = _by_labels(
+            Histogram,
             "teola_primitive_wait_seconds",
             "From being ready to being sent to an instance.",
             place,
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._execution = Histogram(
+        self._execution = _by_labels(
+            Histogram,
             "teola_primitive_execution_seconds",
             "From being sent to an instance to its output.",
             place,
             buckets=SECONDS,
             registry=self.registry,
         )
-        self._batch = Histogram(
+        self._batch = _by_labels(
+            Histogram,
             "teola_primitive_batch_size",
             "Primitives in the batch that it ran in.",
             place,
             buckets=SIZES,
             registry=self.registry,
         )
-        self._objective = Counter(
+        self._objective = _by_labels(
+            Counter,
             "teola_objective",
             "Queries with an objective, by whether they kept it.",
             ("app", "met"),
             registry=self.registry,
         )
-        self._of_objective = Histogram(
+        self._of_objective = _by_labels(
+            Histogram,
             "teola_objective_ratio",
             "Latency of queries with an objective, as a part of that.",
             ("app",),
             buckets=RATIOS,
             registry=self.registry,
         )
-        self._tokens = Counter(
-            "teola_tokens", "Of LLM calls.", ("app", "kind"), registry=self.registry
+        self._tokens = _by_labels(
+            Counter, "teola_tokens", "Of LLM calls.", ("app", "kind"), registry=self.registry
         )
-        self._found = Counter(
+        self._found = _by_labels(
+            Counter,
             "teola_found_tokens",
             "Of prompts, as engines found them in their caches.",
             ("app",),
             registry=self.registry,
         )
         self._calls = _Calls(runtime, self.registry)
-        self._refused = Counter(
-            "teola_refused", "Requests that were refused.", ("code",), registry=self.registry
+        self._refused = _by_labels(
+            Counter,
+            "teola_refused",
+            "Requests that were refused.",
+            ("code",),
+            registry=self.registry,
         )
         self._asked = dict.fromkeys(apps.values())
         self.registry.register(_Now(runtime, self._asked, board))
@@ -121,31 +136,36 @@ class Metrics:
 
     def refused(self, code: str) -> None:
         """A request was refused."""
-        self._refused.labels(code).inc()
+        self._refused(code).inc()
 
     def ended(self, entry: Entry) -> None:
         """A query has ended."""
         assert entry.result is not None
         app, trace = entry.job.app.name, entry.job.trace
         self._asked[entry.job.app] = None
-        self._latency.labels(app, entry.state).observe(entry.result.latency_s)
+        self._latency(app, entry.state).observe(entry.result.latency_s)
         if entry.first_token_s is not None:
-            self._first_token.labels(app, entry.state).observe(entry.first_token_s)
+            self._first_token(app, entry.state).observe(entry.first_token_s)
         if trace is None:
             return
         if trace.objective is not None:
             latency_s = entry.result.latency_s
             met = entry.state in ("ok", "partial") and trace.objective.met(latency_s)
-            self._objective.labels(app, str(met).lower()).inc()
-            self._of_objective.labels(app).observe(latency_s / trace.objective.by_s)
-        self._tokens.labels(app, "prompt").inc(trace.prompt_tokens)
-        self._tokens.labels(app, "completion").inc(trace.completion_tokens)
-        self._found.labels(app).inc(trace.found_tokens)
+            self._objective(app, str(met).lower()).inc()
+            self._of_objective(app).observe(latency_s / trace.objective.by_s)
+        self._tokens(app, "prompt").inc(trace.prompt_tokens)
+        self._tokens(app, "completion").inc(trace.completion_tokens)
+        self._found(app).inc(trace.found_tokens)
         self._calls.ended(trace)
         for timing in timings(trace):
-            self._wait.labels(timing.engine, timing.op).observe(timing.wait_s)
-            self._execution.labels(timing.engine, timing.op).observe(timing.execution_s)
-            self._batch.labels(timing.engine, timing.op).observe(timing.batch_size)
+            self._wait(timing.engine, timing.op).observe(timing.wait_s)
+            self._execution(timing.engine, timing.op).observe(timing.execution_s)
+            self._batch(timing.engine, timing.op).observe(timing.batch_size)
+
+
+def _by_labels(kind: Callable[..., M], *args: Any, **options: Any) -> Callable[..., M]:
+    """A metric by its labels, each looked up once: that takes longer than to count."""
+    return cache(kind(*args, **options).labels)
 
 
 class _Calls:
@@ -153,23 +173,26 @@ class _Calls:
 
     def __init__(self, runtime: Runtime, registry: CollectorRegistry) -> None:
         self._configs, where = runtime.configs, ("engine", "engine_instance")
-        self._placed = Counter(
+        self._placed = _by_labels(
+            Counter,
             "teola_calls_placed",
             "LLM calls that were sent to an instance.",
             ("engine", "policy", "reason"),
             registry=registry,
         )
-        self._held = Histogram(
+        self._held = _by_labels(
+            Histogram,
             "teola_call_held_seconds",
             "For which its routing policy held an LLM call.",
             ("engine", "policy", "reason"),
             buckets=SECONDS,
             registry=registry,
         )
-        self._prompts = Counter(
-            "teola_instance_prompt_tokens", "Of LLM calls on it.", where, registry=registry
+        self._prompts = _by_labels(
+            Counter, "teola_instance_prompt_tokens", "Of LLM calls on it.", where, registry=registry
         )
-        self._found = Counter(
+        self._found = _by_labels(
+            Counter,
             "teola_instance_found_tokens",
             "Of these prompts, those that it found in its cache.",
             where,
@@ -180,14 +203,14 @@ class _Calls:
         """A query has ended."""
         for placement in placements(trace):
             policy = self._configs[placement.engine].routing
-            self._placed.labels(placement.engine, policy, placement.reason.because.value).inc()
+            self._placed(placement.engine, policy, placement.reason.because.value).inc()
             for hold in placement.reason.holds:
-                label = self._held.labels(placement.engine, policy, hold.because.value)
+                label = self._held(placement.engine, policy, hold.because.value)
                 label.observe(hold.seconds)
             if placement.usage is not None:
                 where = placement.engine, str(placement.instance)
-                self._prompts.labels(*where).inc(placement.usage.prompt_tokens)
-                self._found.labels(*where).inc(placement.usage.cached_tokens)
+                self._prompts(*where).inc(placement.usage.prompt_tokens)
+                self._found(*where).inc(placement.usage.cached_tokens)
 
 
 class _Now(Collector):

@@ -44,6 +44,8 @@ class Observers:
 
     def accepted(self, entry: Entry) -> None:
         """A query was accepted, and begins."""
+        if not log.isEnabledFor(logging.INFO):
+            return
         message = "query %(query_id)s of %(app)s accepted"
         note(log, logging.INFO, "query_accepted", message, **_of(entry))
 
