@@ -50,8 +50,8 @@ class _Shape(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """The last plan of a shape. built_of: lengths of lists and windows of engines, which its p-graph
-    was built from besides."""
+    """The last plan of a shape. built_of: lengths of lists, and windows of engines, which its
+    p-graph was built from besides."""
 
     plan: Plan
     built_of: tuple[Mapping[str, int], Mapping[str, int]]
