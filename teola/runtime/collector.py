@@ -62,7 +62,7 @@ def _leaves(young: int) -> None:
 
 def _set_threshold() -> None:
     global _set
-    young, *older = _before
+    young, middle, old = _before
     # 0: somebody wants no search at all.
-    _set = (max(young, *_inside) if young else 0, *older)
+    _set = (max(young, *_inside) if young else 0, middle, old)
     gc.set_threshold(*_set)
