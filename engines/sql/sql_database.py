@@ -459,9 +459,7 @@ class SqlDatabase:
         now = monotonic()
         if now - self._read_at > FRESH_S:
             self._refresh(FRESH_S, WAITED_S)
-        elif (
-            now - self._begun_at > AGAIN_S
-        ):  # one that failed is not begun again with each question
+        elif now - self._begun_at > AGAIN_S:  # what failed is not begun again by each question
             self._read_again(AHEAD_S)
 
     def _refresh(self, after_s: float, wait_s: float | None = None) -> None:
