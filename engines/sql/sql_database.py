@@ -56,10 +56,12 @@ MOST_VALUES: Final = 100_000
 AGAIN_S: Final = 5.0
 """After which tables are read again, where a statement names one that is not known."""
 FRESH_S: Final = 60.0
-"""After which tables are read again, where they are asked for."""
+"""After which tables are read again before a question that asks for them."""
+AHEAD_S: Final = FRESH_S / 2
+"""After which they are read again beside a question, so that those after it need not wait."""
 MAIN: Final = {"sqlite": "", "duckdb": "", "postgres": "public"}
 WAITED_S: Final = 1.0
-"""That a question waits for tables that are read again; then it takes those that are known."""
+"""That a question waits for tables older than FRESH_S; then it takes those that are known."""
 NEAR_VALUES: Final = 3
 """Values told for a text that a statement without rows looks for."""
 MOST_LINKERS: Final = 8
@@ -132,7 +134,7 @@ class SqlDatabase:
         self._address: SqlAddress | None = None
         self._tables: tuple[SqlTable, ...] = ()
         self._schema = Schema.of([])
-        self._read_at, self._epoch = 0.0, 0
+        self._read_at, self._begun_at, self._epoch = 0.0, 0.0, 0
         self._linkers: dict[object, Linker] = {}
         self._sampled = not self._set_local
         self._index: IndexedValues | None = None
@@ -249,7 +251,7 @@ class SqlDatabase:
 
     def _result(self, request: Request, params: SqlParams) -> dict[str, Any]:
         if params.work is SqlWork.SCHEMA:
-            self._refresh(FRESH_S, WAITED_S)
+            self._keep_fresh()
             return {"dialect": self._found.dialect, "tables": tables_as_json(self._tables)}
         if params.work is SqlWork.VALUES:
             text = str(request.inputs["text"])
@@ -363,7 +365,7 @@ class SqlDatabase:
     def _linked(self, request: Request) -> dict[str, Any]:
         """See `Linked`; with `database`, what it is called, and `kept`, whether questions may have
         been kept for it in the collection `collection`."""
-        self._refresh(FRESH_S, WAITED_S)
+        self._keep_fresh()
         if self._index is not None:
             self._index.wait()
         asked, chosen = str(request.inputs["text"]), request.inputs.get("chosen") or ()
@@ -451,20 +453,33 @@ class SqlDatabase:
 
     # --- tables and values ------------------------------------------------------------------------
 
+    def _keep_fresh(self) -> None:
+        """Read the tables again where they are too old for a question, and beside it where they
+        will soon be. Raises ToolError."""
+        now = monotonic()
+        if now - self._read_at > FRESH_S:
+            self._refresh(FRESH_S, WAITED_S)
+        elif now - self._begun_at > AGAIN_S:  # what failed is not begun again by each question
+            self._read_again(AHEAD_S)
+
     def _refresh(self, after_s: float, wait_s: float | None = None) -> None:
-        """Read the tables again, if that was not done in the last `after_s` seconds: once for all
-        who ask. wait_s: for how long that is waited for; what is known holds then. Raises
-        ToolError."""
+        """Read the tables again, if that was not done in the last `after_s` seconds. wait_s: for
+        how long that is waited for; what is known holds then. Raises ToolError."""
+        reading = self._read_again(after_s)
+        if reading is not None:
+            with suppress(TimeoutError):
+                reading.result(wait_s)
+
+    def _read_again(self, after_s: float) -> Future[None] | None:
+        """Begin to read the tables, once for all who ask; None: they are not so old."""
         with self._lock:
             if monotonic() - self._read_at <= after_s or self._closed.is_set():
-                return
+                return None
             if self._reading is None or self._reading.done():
-                self._reading = Future()
+                self._reading, self._begun_at = Future(), monotonic()
                 args = (self._reading,)
                 threading.Thread(target=self._read, args=args, name="tables", daemon=True).start()
-            reading = self._reading
-        with suppress(TimeoutError):
-            reading.result(wait_s)
+            return self._reading
 
     def _read(self, reading: Future[None]) -> None:
         try:

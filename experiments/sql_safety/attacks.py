@@ -212,6 +212,7 @@ OF_SQLITE: Final = (
     'SELECT 1 WHERE 1 NOT IN "salaries"',
     "SELECT 1 FROM berths ORDER BY 1 IN salaries",
     "SELECT 5 IN json_each('[1]')",
+    "SELECT json_each.pay FROM json_each('[1]'), salaries AS json_each",
     "SELECT 5 IN pragma_table_list('x')",
     "SELECT jsonb(zeroblob(900000000))",
     "EXPLAIN QUERY PLAN SELECT * FROM salaries",

@@ -157,6 +157,8 @@ OF_SQLITE: Final = (
     "SELECT typeof(depth), typeof(NULL) FROM berths",
     "SELECT json_extract(data, '$.crew'), data ->> '$.crew', data -> 'crew' FROM notes",
     "SELECT n.id, j.key, j.value FROM notes n, json_each(n.data) j",
+    "SELECT notes.id, json_each.key, json_each.value FROM notes, json_each(notes.data)",
+    "SELECT json_tree.fullkey FROM notes, json_tree(notes.data) WHERE json_tree.atom NOT NULL",
     "SELECT j.fullkey FROM notes n JOIN json_tree(n.data) j",
     "SELECT json_group_array(boat), json_group_object(boat, depth) FROM berths",
     "SELECT json_object('a', 1, 'b', json_array(1, 2)), json_valid('{}')",

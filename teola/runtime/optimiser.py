@@ -1,9 +1,11 @@
 """From a query's configuration to the plan that runs it, through a cache.
 
-Optimised graphs are reused for equal (overrides, passes, numbers of stages, epoch of the profile):
+Plans are reused for equal (overrides, passes, numbers of stages) within an epoch of the profile:
 stages are ranges with an open end, so the exact length of a list does not matter, only into how
 many stages it falls. It matters only where the p-graph itself has a primitive for each item, such
-as an LLM call. A pass that is registered anew under an old name is another pass.
+as an LLM call. A pass that is registered anew under an old name is another pass. Of each shape the
+last plan is kept. Its successor takes the p-graph over, and all that was compiled where the passes
+make the same e-graph of it.
 
     times known, an epoch begins ─▶ the next query runs by the plan of before ─▶ its first calls
     are out ─▶ the plan is made anew, while the models work ─▶ whoever comes next runs by that
@@ -47,6 +49,14 @@ class _Shape(NamedTuple):
     absent: frozenset[str]
 
 
+class _Kept(NamedTuple):
+    """The last plan of a shape. built_of: lengths of lists, and windows of engines, which its
+    p-graph was built from besides."""
+
+    plan: Plan
+    built_of: tuple[Mapping[str, int], Mapping[str, int]]
+
+
 class Optimiser:
     """Builds, optimises and compiles the graphs of one application, and of the parts that they may
     grow. app: whose habits they have, if not those of the builder's name.
@@ -69,7 +79,7 @@ class Optimiser:
         self._parts: dict[Builder, Optimiser] = {}
         self._learner, self._lessons = learner, NO_LESSONS
         self._profile = declared
-        self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
+        self._plans: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()
         self._batches: dict[str, tuple[int, ...]] | None = None
         self._cut: tuple[tuple[str, str, Op], ...] | None = None
         self._shaping: dict[tuple[str, frozenset[str]], frozenset[str]] = {}
@@ -103,15 +113,15 @@ class Optimiser:
         chosen = json.dumps(overrides, sort_keys=True, default=_told) if overrides else ""
         shape = _Shape(overrides, sizes, most_primitives, absent)
         lengths, epoch = self._lengths(chosen, shape), self.profile.epoch
-        key = (chosen, steps, absent, self._stages(sizes), lengths, most_primitives, epoch)
-        plan = self._plans.get(key)
-        if plan is not None:
+        key = (chosen, steps, absent, self._stages(sizes), lengths, most_primitives)
+        kept = self._plans.get(key)
+        if kept is not None and kept.plan.profile.epoch == epoch:
             self.hits += 1
             self._plans.move_to_end(key)
-            return plan
-        if not at_once and self._later is not None:
-            before = self._plans.get((*key[:-1], epoch - 1))
-            if before is not None and before.total_s:
+            return kept.plan
+        if kept is not None and not at_once and self._later is not None:
+            before = kept.plan
+            if before.profile.epoch == epoch - 1 and before.total_s:
                 if key not in self._coming:
                     self._coming.add(key)
                     about = overrides, dict(sizes), steps, debug, most_primitives, absent
@@ -119,14 +129,24 @@ class Optimiser:
                 self.hits += 1
                 return before
         self.misses += 1
-        graph = self._built(shape)
-        optimised = self._optimised(graph, steps, debug, most_primitives)
-        parts = _PartPlans(self, overrides, steps)
-        plan = Plan(optimised.e_graph, self.profile, optimised, parts)
-        self._plans[key] = plan
+        built_of = dict(sizes), self._windows()
+        last = kept.plan if kept is not None and kept.built_of == built_of else None
+        plan = self._made(shape, steps, debug, last)
+        self._plans[key] = _Kept(plan, built_of)
+        self._plans.move_to_end(key)
         if len(self._plans) > CACHED_PLANS:
             self._plans.popitem(last=False)
         return plan
+
+    def _made(self, of: _Shape, steps: PassSequence, debug: bool, last: Plan | None) -> Plan:
+        """A plan by all that is known. last: the one before it, if that has the same p-graph."""
+        known = last.optimised if last is not None else None
+        graph = known.p_graph if known is not None else self._built(of)
+        optimised = self._optimised(graph, steps, debug, of.most_primitives)
+        parts = _PartPlans(self, of.overrides, steps)
+        if last is not None and optimised.e_graph == last.graph:
+            return last.successor(self.profile, optimised, parts)
+        return Plan(optimised.e_graph, self.profile, optimised, parts)
 
     def _renew(
         self,
@@ -184,12 +204,15 @@ class Optimiser:
         return self._optimised(graph, select(passes), debug)
 
     def _built(self, of: _Shape) -> Graph:
-        configs = self.builder.configure(of.overrides)
-        engines = self.profile.engines.items()
-        windows = {name: engine.window for name, engine in engines if engine.window}
+        configs, windows = self.builder.configure(of.overrides), self._windows()
         return self.builder.build(
             configs, of.sizes, of.most_primitives, of.absent, windows, self.app
         )
+
+    def _windows(self) -> dict[str, int]:
+        """Tokens that engines hold, of those of which that is known."""
+        engines = self.profile.engines.items()
+        return {name: engine.window for name, engine in engines if engine.window}
 
     def _optimised(
         self, graph: Graph, passes: PassSequence, debug: bool, most_primitives: float = inf

@@ -9,6 +9,8 @@ a query's data is worked out once: in-degrees, depths, groups, readers, which it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -96,7 +98,6 @@ class Plan:
         parts: PlanPart | None = None,
     ) -> None:
         self.graph, self.optimised, self.parts = graph, optimised, parts
-        self.profile = profile or NO_PROFILE
         self.primitives = graph.primitives
         self.ids = tuple(p.id for p in graph.primitives)
         self.index = {id: i for i, id in enumerate(self.ids)}
@@ -132,9 +133,24 @@ class Plan:
         )
         self.effects = tuple(has_effect(p.op, p.params) for p in self.primitives)
         self.unread = self._unread()
+        self._know(profile)
+
+    def _know(self, profile: Profile | None) -> None:
+        """Work out all that depends on what is known of the engines."""
+        self.profile = profile or NO_PROFILE
         self.total_s = 0.0
         self.grows: Mapping[int, GrowthEstimate] = {}
         self.specs = self._specs(self._estimates(profile), self.profile)
+
+    def successor(
+        self, profile: Profile, optimised: Optimised, parts: PlanPart | None = None
+    ) -> Plan:
+        """The plan of an equal graph, of whose engines more is known by now."""
+        made = copy(self)
+        made.__dict__.pop("beginnings", None)  # it is made of the specs
+        made.optimised, made.parts = replace(optimised, e_graph=self.graph), parts
+        made._know(profile)
+        return made
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -264,9 +264,9 @@ class ColumnNames:
         """Whether a source may have the column. Raises ToolError for a private column, and for one
         that a named source does not have."""
         if table:
-            for source in sources:
-                if source.alias == table:
-                    return self._has(source, name)
+            named = [source for source in sources if source.alias == table]
+            if named:  # SQLite takes two of one name, such as a function's and an alias like it
+                return self._has(max(named, key=lambda source: len(source.private)), name)
             return self.dialect.methods and self._is_in(table, "", sources)  # a field of a column
         for source in sources:
             if name in source.private or (source.private and name == source.alias):
@@ -360,12 +360,21 @@ class ColumnNames:
                 columns = tuple(name for names in listed for name in names)
         elif isinstance(item, (exp.Subquery, exp.Lateral)) and isinstance(item.this, exp.Query):
             columns = self._outputs_of(item.this)
-        elif self.dialect.fields_call:
-            columns = _columns_of_call(item, named)
+        else:
+            if self.dialect.fields_call:
+                columns = _columns_of_call(item, named)
+            named = named or self._called(item)
         if item.args.get("pivots"):
             columns = None
         yield _Source(named, _renamed(columns, alias, self._folded), private)
         yield from self._from(item)
+
+    def _called(self, item: exp.Expr) -> str:
+        """The name of a function in the place of a table, which it has there without an alias."""
+        from sqlglot import exp
+
+        call = item.this if isinstance(item, (exp.Table, exp.Lateral)) else item
+        return self.dialect.folded(call.name) if isinstance(call, exp.Anonymous) else ""
 
     def _part(self, table: exp.Table) -> exp.CTE | None:
         if table.args.get("db"):

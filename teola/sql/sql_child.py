@@ -1,5 +1,6 @@
 """The process that reads files of databases: `python sql_child.py MEMORY`.
 
+    parent ◀── length 0: it has started ─────────────── stdout
     parent ── length, JSON: file, statement, limits ──▶ stdin
     parent ◀── length, JSON: rows, or what is wrong ─── stdout
 
@@ -47,6 +48,7 @@ def main(memory_bytes: int) -> None:
     confine(data_bytes=int(memory_bytes * OWN_SHARE), file_bytes=FILE_BYTES)
     requests, answers = sys.stdin.fileno(), os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    _write(answers, bytes(HEADER_BYTES))
     while select.select([requests], [], [], IDLE_S)[0]:
         header = _read(requests, HEADER_BYTES)
         if len(header) < HEADER_BYTES:

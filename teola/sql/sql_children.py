@@ -1,6 +1,6 @@
 """A few processes that read files of databases, for all of this process.
 
-    ask ─▶ a child that is idle, or a new one ─▶ its answer
+    ask ─▶ a child that is idle, or a new one that has started ─▶ its answer
                      │ no answer in time, or it has died
                      ▼
            killed; that is the statement's error, and the next one gets another child
@@ -59,18 +59,27 @@ class _Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    def ready(self, wanted: Wanted | None) -> bool:
+        """Wait until it has started; whether it has. Raises QueryCancelled."""
+        if self.fresh:
+            self.fresh = self._message(START_S, wanted) is None
+        return not self.fresh
+
     def ask(self, message: bytes, seconds: float, wanted: Wanted | None) -> bytes | None:
         """The child's answer; None: it has died, or had to be killed. Raises QueryCancelled."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        out = self._process.stdout.fileno()
-        until = monotonic() + seconds + GRACE_S + KILL_S + (START_S if self.fresh else 0.0)
         try:
             view = memoryview(message)
             while view:
                 view = view[self._process.stdin.write(view) or 0 :]
         except OSError:
             return None
+        return self._message(seconds + GRACE_S + KILL_S, wanted)
+
+    def _message(self, seconds: float, wanted: Wanted | None) -> bytes | None:
+        """What it says within so many seconds; None: nothing, and it has ended."""
+        assert self._process.stdout is not None
+        out, until = self._process.stdout.fileno(), monotonic() + seconds
         received, length = bytearray(), HEADER_BYTES
         while len(received) < length:
             if not select.select([out], [], [], LOOK_S)[0]:
@@ -88,7 +97,6 @@ class _Child:
             received += piece
             if length == HEADER_BYTES and len(received) >= HEADER_BYTES:
                 length += int.from_bytes(received[:HEADER_BYTES])
-        self.fresh = False
         return bytes(memoryview(received)[HEADER_BYTES:])
 
     def _look(self) -> None:
@@ -164,10 +172,12 @@ class SqlChildren:
             child.end()
 
     def _asked(self, message: bytes, limits: LookupLimits, wanted: Wanted | None) -> dict[str, Any]:
+        child, text = self._child(limits.memory_bytes), None
         begun = monotonic()
-        child = self._child(limits.memory_bytes)
         try:
-            text = child.ask(message, limits.seconds, wanted)
+            if child.ready(wanted):
+                begun = monotonic()  # a start, which may take long, is no statement's time
+                text = child.ask(message, limits.seconds, wanted)
         except BaseException:
             child.end()
             raise

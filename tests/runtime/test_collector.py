@@ -1,4 +1,4 @@
-"""How seldom Python searches for garbage, and that a simulation leaves none to find."""
+"""How seldom Python searches for garbage while queries run, and that a simulation leaves none."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from contextlib import contextmanager
 
 import pytest
 
+from teola import App, component
+from teola.errors import QueryFailed
 from teola.passes import optimise
 from teola.profile import Profile, paper
-from teola.runtime.collector import YOUNG, seldom_collecting
+from teola.runtime import collector
+from teola.runtime.collector import LIVE, YOUNG, seldom_collecting
 from teola.runtime.in_flight import Query
+from teola.runtime.live.live import Live
 from teola.runtime.sim import Sim
 from teola.runtime.store import Store
 from teola.runtime.values import Tokens
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
+from teola.testing import running
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.planted import catches, edited
 
@@ -58,6 +63,52 @@ def test_whoever_leaves_last_sets_it_back() -> None:
         with seldom_collecting():
             gc.set_threshold(50, 5, 5)  # somebody has other wishes by now
         assert gc.get_threshold() == (50, 5, 5)
+
+
+@catches(
+    "last-comer-decides",
+    "a query that begins beside rows makes the search as frequent as for a query alone",
+    edited(collector._set_threshold, "max(young, *_inside)", "max(young, _inside[-1])"),
+)
+def test_whoever_wants_it_most_seldom_decides() -> None:
+    with threshold(700, 9, 8) as before:
+        with seldom_collecting(LIVE):
+            assert gc.get_threshold() == (LIVE, 9, 8)
+            with seldom_collecting():
+                with seldom_collecting(LIVE):
+                    assert gc.get_threshold() == (YOUNG, 9, 8)
+                assert gc.get_threshold() == (YOUNG, 9, 8)
+            assert gc.get_threshold() == (LIVE, 9, 8)
+        assert gc.get_threshold() == before
+
+
+@catches(
+    "queries-searched-through",
+    "a live query is looked through for garbage at each few objects",
+    edited(Live.execute, "with seldom_collecting(LIVE):", "if True:"),
+)
+def test_a_live_query_is_seldom_searched_through_until_it_is_over() -> None:
+    seen = list[int]()
+
+    def look(question: str) -> str:
+        seen.append(gc.get_threshold()[0])
+        if question == "wrong":
+            raise ValueError(question)
+        return question
+
+    inputs, outputs = {"question": "text"}, {"answer": "answer"}
+    app = App("look", component(look, outputs="answer"), inputs=inputs, outputs=outputs)
+    with threshold(700, 9, 8), running(app, {}) as runtime:
+        app.run(question="right")
+        with pytest.raises(QueryFailed):
+            app.run(question="wrong")
+        assert seen == [LIVE, LIVE]
+        runtime.start(settled()).result()
+        assert gc.get_threshold() == (700, 9, 8)
+
+
+async def settled() -> None:
+    """A turn of the loop, in which what has ended leaves."""
 
 
 def test_an_error_ends_it_too() -> None:

@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 from dataclasses import replace
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 
@@ -23,11 +24,12 @@ from teola import (
 from teola.errors import InputError
 from teola.graph import Aggregation
 from teola.graph.ops import GrowParams
-from teola.learning import Learner, Lessons
+from teola.learning import EngineTimes, Learner, Lessons
 from teola.passes import PIPELINE
-from teola.profile import paper
+from teola.profile import StepTime, paper
 from teola.runtime import optimiser as module
 from teola.runtime.optimiser import Optimiser
+from teola.schedule.plan import Plan
 from teola.workflow.build import Builder
 from teola.workflow.kinds import Kind
 from teola_apps.advanced_rag import app as advanced_rag
@@ -138,7 +140,7 @@ def test_a_list_may_shape_the_graph_under_some_overrides_only() -> None:
 @catches(
     "plans-first-in-first-out",
     "the plan that is used most is dropped when it is the oldest",
-    edited(Optimiser.plan, "self._plans.move_to_end(key)", "pass"),
+    edited(Optimiser.plan, "self._plans.move_to_end(key)\n        return kept", "return kept"),
 )
 def test_what_was_used_last_is_kept(rag: Optimiser, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CACHED_PLANS", 3)
@@ -227,7 +229,7 @@ def _an_epoch_begins(learner: Learner) -> None:
 @catches(
     "plans-ever-later",
     "a plan of any age serves",
-    edited(Optimiser.plan, "epoch - 1))", "min(k[-1] for k in self._plans)))"),
+    edited(Optimiser.plan, "before.profile.epoch == epoch - 1", "True"),
 )
 @catches(
     "renewed-again-and-again",
@@ -283,7 +285,7 @@ def test_so_does_that_of_a_part() -> None:
 @catches(
     "late-without-times",
     "a plan without times serves although times are known by now",
-    edited(Optimiser.plan, "before is not None and before.total_s", "before is not None"),
+    edited(Optimiser.plan, "== epoch - 1 and before.total_s", "== epoch - 1"),
 )
 def test_a_plan_without_times_waits_for_none() -> None:
     optimiser, learner, coming = _learning(paper("13b").untimed())
@@ -291,3 +293,85 @@ def test_a_plan_without_times_waits_for_none() -> None:
     _an_epoch_begins(learner)
     assert optimiser.plan({}, ROWS, at_once=False).profile.epoch == learner.lessons.epoch
     assert coming == []
+
+
+# --- what a plan takes over from the one before it -----------------------------------------------
+
+
+SIZES = {"advanced": (advanced_rag, {"chunks": 48}), "chat": (chat_rag, {"chunks": 200})}
+
+
+def _tables(plan: Plan) -> dict[str, Any]:
+    """All that a plan has, also what it works out when it is asked for; of its profile and of the
+    decisions of its passes what they say."""
+    for name in ("keepable", "texts", "feeding", "beginnings", "shown"):
+        getattr(plan, name)
+    return {name: value for name, value in vars(plan).items() if name != "parts"}
+
+
+@catches(
+    "old-specs",
+    "a plan tells queues and policies what was known before",
+    edited(Plan.successor, "made._know(profile)", "made.profile = profile"),
+)
+@catches(
+    "old-beginnings",
+    "calls that begin alike are told by the specs of before",
+    edited(Plan.successor, 'made.__dict__.pop("beginnings", None)', "None"),
+)
+@catches(
+    "old-decisions",
+    "a plan explains what the passes decided before",
+    edited(Plan.successor, "made.optimised, made.parts =", "_ ="),
+)
+@pytest.mark.parametrize("name", SIZES)
+def test_a_successor_is_what_a_new_plan_would_be(name: str) -> None:
+    (app, sizes), profile, learner = SIZES[name], paper("13b"), Learner()
+    optimiser = Optimiser(app.builder, profile, learner)
+    first = optimiser.plan({}, sizes)
+    assert _tables(first)
+    step = profile.engines["llm"].step
+    assert step is not None
+    slower = replace(step, base_s=step.base_s * 1.5, per_context_s=step.per_context_s * 1.5)
+    learner.recall(Lessons(engines={"llm": EngineTimes(step=slower, seen=9)}))
+    second = optimiser.plan({}, sizes)
+    new = Optimiser(app.builder, optimiser.profile).plan({}, sizes)
+    assert second.specs != first.specs
+    assert _tables(second) == _tables(new)
+    assert second.graph is first.graph
+    assert second.members is first.members
+
+
+@catches(
+    "other-lengths",
+    "a plan goes on with the p-graph of a list of another length",
+    edited(Optimiser.plan, "kept.built_of == built_of", "True"),
+)
+@catches(
+    "other-graph",
+    "a plan goes on with the e-graph of before, whatever the passes make by now",
+    edited(Optimiser._made, "optimised.e_graph == last.graph", "True"),
+)
+def test_nothing_is_taken_over_that_would_be_another() -> None:
+    profile, learner = paper("13b"), Learner()
+    optimiser = Optimiser(advanced_rag.builder, profile, learner)
+    first = optimiser.plan({}, {"chunks": 48})
+    learner.recall(Lessons())
+    other = optimiser.plan({}, {"chunks": 33})
+    assert other.graph == Optimiser(advanced_rag.builder, profile).plan({}, {"chunks": 33}).graph
+    assert other.graph != first.graph
+    # Beside so long a first step no part of a prompt pays for being computed ahead.
+    learner.recall(Lessons(engines={"llm": EngineTimes(step=StepTime(9.0), seen=9)}))
+    plain = optimiser.plan({}, {"chunks": 33})
+    new = Optimiser(advanced_rag.builder, optimiser.profile).plan({}, {"chunks": 33})
+    assert plain.graph != other.graph
+    assert _tables(plain) == _tables(new)
+
+
+def test_plans_of_past_epochs_are_let_go() -> None:
+    optimiser, learner, _ = _learning(paper("13b"))
+    plans = list[ReferenceType[Plan]]()
+    for _ in range(4):
+        plans.append(ref(optimiser.plan({}, ROWS)))
+        _an_epoch_begins(learner)
+    assert [plan() is None for plan in plans] == [True, True, True, False]

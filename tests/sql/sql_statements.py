@@ -112,6 +112,10 @@ SQLITE: Final = (
     f"SELECT ({CANARY}) IN secrets",
     f"SELECT ('mara', {CANARY}) IN salaries",
     "SELECT 1 IN json_each('[1]')",
+    "SELECT json_each.pay FROM json_each('[1]'), salaries",
+    "SELECT json_each.pay FROM json_each('[1]'), salaries AS json_each",
+    "SELECT json_each.value FROM json_each",
+    "SELECT json_tree.value FROM json_each('[1]')",
     f"WITH secrets AS (SELECT 1) SELECT {CANARY} IN secrets FROM berths",
     f"SELECT id FROM berths WHERE {CANARY} IN (secrets)",
     "SELECT id FROM berths WHERE id = (WITH a AS (SELECT * FROM b), b AS (SELECT pay FROM secrets) "
@@ -226,6 +230,8 @@ ASKED: Final = (
 ASKED_OF_SQLITE: Final = (
     *ASKED,
     "SELECT boat, j.value FROM berths, json_each('[1]') j",
+    "SELECT boat, json_each.value FROM berths, json_each('[1]') WHERE json_each.key = 0",
+    "SELECT json_tree.fullkey, JSON_TREE.* FROM json_tree('[1]')",
     "SELECT date('2026-02-03', '+1 day'), strftime('%Y', '2026-02-03') FROM berths",
     "SELECT boat FROM main.berths WHERE rowid = 1",
     "VALUES (1, 'a'), (2, 'b')",

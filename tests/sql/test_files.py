@@ -16,11 +16,11 @@ import pytest
 from teola.errors import QueryCancelled, ToolError
 from teola.sql.lookup import SqlAddress, look_up
 from teola.sql.sql_child import GRACE_S
-from teola.sql.sql_children import KILL_S, SqlChildren, children, mentioned
+from teola.sql.sql_children import KILL_S, START_S, SqlChildren, _Child, children, mentioned
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
 from teola.sql.sqlite_reader import read_sqlite
-from teola.sql.stopped import StatementStopped
+from teola.sql.stopped import StatementStopped, Wanted
 from tests.planted import catches, edited
 from tests.sql.sql_statements import ALLOWED, ASKED_OF_SQLITE, CANARY, SQLITE, TABLES
 
@@ -28,6 +28,7 @@ LIMITS = LookupLimits(seconds=0.5)
 PATIENT = LookupLimits(seconds=10.0)
 """Where no limit is what is tested."""
 LATE_S = 1.0
+SLUGGISH_S = 2.0
 """After its time, when a statement must have ended."""
 MANY = "berths a, berths b, berths c, berths d, berths e, berths f, berths g, berths h, berths i"
 
@@ -229,7 +230,7 @@ def test_what_takes_memory_is_stopped(tmp_path: Path) -> None:
 @catches(
     "alarm-lost",
     "the parent waits for a child as long as it likes",
-    edited("teola.sql.sql_children:_Child.ask", "monotonic() > until", "False"),
+    edited("teola.sql.sql_children:_Child._message", "monotonic() > until", "False"),
 )
 def test_a_child_that_hangs_is_killed(harbour: Path) -> None:
     """Here it is stopped from outside, so that its own alarm cannot ring."""
@@ -255,6 +256,55 @@ def test_a_child_that_hangs_is_killed(harbour: Path) -> None:
         asking.join()
         assert in_time
         assert own.read(kind, str(harbour), "SELECT 1", LIMITS).rows == [[1]]
+
+
+class Sluggish(_Child):
+    """A process that starts slowly, as on a busy machine."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        super().__init__(memory_bytes)
+        os.kill(self._process.pid, signal.SIGSTOP)
+        resume = threading.Timer(SLUGGISH_S, self._process.send_signal, [signal.SIGCONT])
+        resume.daemon = True
+        resume.start()
+
+
+@catches(
+    "late-by-its-start",
+    "a statement is said to have taken as long as its process did to start",
+    edited(SqlChildren._asked, "begun = monotonic()  # a start", "pass  # a start"),
+)
+def test_a_start_is_no_statements_time(harbour: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("teola.sql.sql_children._Child", Sluggish)
+    kind = SqlAddress.of(str(harbour)).dialect
+    with closing(SqlChildren()) as own:
+        with pytest.raises(StatementStopped) as caught:
+            own.read(kind, str(harbour), f"SELECT count(*) FROM {MANY}", LIMITS)
+        assert caught.value.limit == "time"
+        assert caught.value.seconds < LIMITS.seconds + LATE_S < SLUGGISH_S
+
+
+@catches(
+    "patient-with-new-ones",
+    "a new child may take as long as its start for its first statement, too",
+    edited("teola.sql.sql_children:_Child.ask", "GRACE_S + KILL_S", "GRACE_S + KILL_S + 20.0"),
+)
+def test_a_new_child_that_hangs_is_killed_as_soon_as_any(
+    harbour: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, waits = SqlAddress.of(str(harbour)).dialect, list[float]()
+    message = _Child._message
+
+    def noted(child: _Child, seconds: float, wanted: Wanted | None) -> bytes | None:
+        waits.append(seconds)
+        return message(child, seconds, wanted)
+
+    monkeypatch.setattr(_Child, "_message", noted)
+    with closing(SqlChildren()) as own:
+        for _ in range(2):
+            own.read(kind, str(harbour), "SELECT 1", LIMITS)
+    statement = LIMITS.seconds + GRACE_S + KILL_S
+    assert waits == [START_S, statement, statement]
 
 
 def test_a_statement_that_nobody_waits_for_ends(harbour: Path) -> None:

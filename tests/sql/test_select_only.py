@@ -236,6 +236,9 @@ OF_POSTGRES = (
 )
 OF_SQLITE = (
     "SELECT (SELECT email FROM json_each('[1]')) FROM patients",
+    "SELECT json_each.email FROM json_each('[1]'), patients AS json_each",
+    "SELECT json_each.* FROM json_each('[1]'), patients AS json_each",
+    "SELECT (SELECT json_each.email FROM json_each('[1]')) FROM patients AS json_each",
     "SELECT rowid FROM patients",
     "SELECT p.oid FROM patients p",
 )
@@ -257,6 +260,11 @@ OF_DUCKDB = (
 )
 
 
+@catches(
+    "private-namesake",
+    "a function hides a table with private columns that is called like it",
+    edited("teola.sql.column_names:ColumnNames._is_in", "max(named, key=", "min(named, key="),
+)
 @catches(
     "private-star",
     "* reads private columns",

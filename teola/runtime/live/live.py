@@ -30,6 +30,7 @@ from teola.policies.asker import Asker
 from teola.policies.ledger import Reservation
 from teola.policies.work import Size, Work, WorkKey
 from teola.runtime.asked_rows import AskedRows
+from teola.runtime.collector import LIVE, seldom_collecting
 from teola.runtime.driver import Driver
 from teola.runtime.hosts.call import CallOutput
 from teola.runtime.hosts.local import LocalHost
@@ -190,13 +191,14 @@ class Live(Driver[LiveQuery]):
             for listener in self.listeners:
                 listener.began(id, asker, self.loop.time())
         self._enter(query)
-        self.begin(query, self.loop.time())
-        self.wake()
-        try:
-            return await done
-        except asyncio.CancelledError:
-            self._late(id, Cancelled())
-            raise
+        with seldom_collecting(LIVE):
+            self.begin(query, self.loop.time())
+            self.wake()
+            try:
+                return await done
+            except asyncio.CancelledError:
+                self._late(id, Cancelled())
+                raise
 
     async def ask_rows(self, asked: LiveRows) -> RowsEnd:
         """Ask rows to their end, as far as answers were given. Cancelling this cancels them."""

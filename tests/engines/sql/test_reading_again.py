@@ -6,6 +6,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Barrier, Event, Thread
@@ -25,7 +26,7 @@ from teola.sql.sqlite_catalogue import describe_sqlite, plan_sqlite
 from teola.sql.stopped import StatementStopped, Wanted
 from teola_engines.sql import SqlDatabase, SqlDatabases
 from teola_engines.sql.indexed_values import IndexedValues
-from teola_engines.sql.sql_database import READING
+from teola_engines.sql.sql_database import FRESH_S, READING
 from teola_engines.sql.value_index import ValueIndex
 from tests.planted import catches, edited
 
@@ -113,7 +114,7 @@ def test_what_kills_the_process_is_not_looked_into_again(
 @catches(
     "read-by-each",
     "each of those who ask at the same time reads the tables",
-    edited(SqlDatabase._refresh, "self._reading is None or self._reading.done()", "True"),
+    edited(SqlDatabase._read_again, "self._reading is None or self._reading.done()", "True"),
 )
 def test_tables_are_read_once_for_all_who_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +146,132 @@ def test_tables_are_read_once_for_all_who_ask(
         slow.set()
         database._refresh(60.0)
         assert len(count) == 1
+
+
+class Held:
+    """Reading the tables of a database, which is held up until `go`, or until somebody waits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go, self.begun = Event(), 0
+        go = self.go
+        self._before = set(threading.enumerate())
+        described = SqlDatabase._described
+
+        class Awaited(Future[None]):
+            def result(self, timeout: float | None = None) -> None:
+                go.set()
+                return super().result(timeout)
+
+        def held(database: SqlDatabase, *, sampled: bool) -> tuple[SqlTable, ...]:
+            self.begun += 1
+            while not self.go.wait(0.01):
+                if not database._open():
+                    raise QueryCancelled("closed")
+            return described(database, sampled=sampled)
+
+        monkeypatch.setattr(SqlDatabase, "_described", held)
+        monkeypatch.setattr("teola_engines.sql.sql_database.Future", Awaited)
+
+    def threads(self) -> list[Thread]:
+        """Those that read tables now."""
+        return [t for t in threading.enumerate() if t.name == "tables" and t not in self._before]
+
+
+def age(database: SqlDatabase, seconds: float) -> None:
+    """Let the tables be as old as that."""
+    database._read_at = database._begun_at = monotonic() - seconds
+
+
+def names_of(database: SqlDatabase) -> list[str]:
+    return [one["name"] for one in asked(database, SqlWork.SCHEMA)["tables"]]
+
+
+@catches(
+    "waits-beside",
+    "a question waits for tables that will soon be too old",
+    edited(SqlDatabase._keep_fresh, "self._read_again(AHEAD_S)", "self._refresh(AHEAD_S, 5.0)"),
+)
+@catches(
+    "never-ahead",
+    "tables are not read again before they are too old",
+    edited(SqlDatabase._keep_fresh, "self._read_again(AHEAD_S)", "None"),
+)
+@catches(
+    "always-ahead",
+    "tables are read again with each question",
+    edited(SqlDatabase._keep_fresh, "self._read_again(AHEAD_S)", "self._read_again(-1.0)"),
+)
+def test_tables_are_read_again_beside_a_question_before_they_are_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = made(tmp_path / "h.db", *STATEMENTS[:2])
+    with started(path, values=False) as database:
+        held = Held(monkeypatch)
+        made(path, "CREATE TABLE ports (id INTEGER)")
+        age(database, FRESH_S / 2 - 5)
+        assert names_of(database) == ["boats"]
+        assert held.begun == 0, "they are fresh"
+        age(database, FRESH_S / 2 + 5)
+        assert [names_of(database) for _ in range(3)] == [["boats"]] * 3
+        (reading,) = held.threads()
+        assert held.begun == 1, "once for all of them"
+        held.go.set()
+        reading.join()
+        assert names_of(database) == ["boats", "ports"]
+        assert held.begun == 1
+
+
+@catches(
+    "stale-for-ever",
+    "a question takes tables of any age while they are read again",
+    edited(SqlDatabase._keep_fresh, "now - self._read_at > FRESH_S", "False"),
+)
+def test_no_question_takes_tables_that_are_too_old(tmp_path: Path) -> None:
+    path = made(tmp_path / "h.db", *STATEMENTS[:2])
+    with started(path, values=False) as database:
+        made(path, "CREATE TABLE ports (id INTEGER)")
+        age(database, FRESH_S + 1)
+        assert names_of(database) == ["boats", "ports"]
+
+
+@catches(
+    "tried-by-each",
+    "each question begins to read tables that cannot be read",
+    edited(SqlDatabase._keep_fresh, "now - self._begun_at > AGAIN_S", "True"),
+)
+def test_a_database_that_has_gone_is_known_until_its_tables_are_too_old(tmp_path: Path) -> None:
+    path = made(tmp_path / "h.db", *STATEMENTS[:2])
+    with started(path, values=False) as database:
+        path.unlink()
+        age(database, FRESH_S / 2 + 5)
+        assert names_of(database) == ["boats"]
+        first = database._reading
+        assert first is not None
+        assert isinstance(first.exception(5.0), ToolError)
+        assert names_of(database) == ["boats"]
+        assert database._reading is first, "that it failed is known for a while"
+        age(database, FRESH_S + 1)
+        for _ in range(2):
+            with pytest.raises(EngineError, match="unable to open"):
+                names_of(database)
+        made(path, "CREATE TABLE ports (id INTEGER)")
+        assert names_of(database) == ["ports"]
+
+
+def test_nothing_is_read_any_more_when_a_database_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(made(tmp_path / "h.db", *STATEMENTS[:2]), values=False) as database:
+        held = Held(monkeypatch)
+        age(database, FRESH_S / 2 + 5)
+        assert names_of(database) == ["boats"]
+        assert len(held.threads()) == 1
+    for thread in held.threads():
+        thread.join(5.0)
+    assert held.threads() == []
+    assert (held.begun, held.go.is_set()) == (1, False)
+    assert names_of(database) == ["boats"]
+    assert held.threads() == [], "a closed database begins nothing"
 
 
 @catches(
