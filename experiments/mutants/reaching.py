@@ -28,7 +28,7 @@ from teola.errors import TeolaError
 LINE: Final = re.compile(r"^\| ([\w/]+\.py) \| (.+?) \|", re.MULTILINE)
 MOVED: Final = {
     "query/journal": ("serve/journal",),
-    "runtime": ("runtime/live",),
+    "runtime": ("runtime/live", "runtime/sim"),
     "engines/openai": ("servers", "engines/llm"),
 }
 """Folders whose tests stand in another one."""

@@ -71,6 +71,8 @@ def test_tests_of_a_file_are_those_of_its_name_those_listed_and_those_beside_it(
     assert "tests/kv/policies/test_baselines.py" in ranks  # listed in tests/README.md
     assert "tests/kv/policies/test_next_use.py" in ranks  # beside
     assert "tests/kv/test_cache.py" in reaching.files_of("teola/kv/cache.py")
+    grows = reaching.files_of("teola/runtime/in_flight.py")
+    assert {"tests/runtime/live/test_fed.py", "tests/runtime/sim/test_weights.py"} <= {*grows}
     assert (
         reaching.files_of("teola/schedule/plan.py").count("tests/schedule/test_graph_run.py") == 1
     )
