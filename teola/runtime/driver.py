@@ -503,7 +503,7 @@ class Driver(ABC, Generic[Q]):
         place = part.place
         assert place is not None
         growing, key = place.growing, place.key
-        growing.open.pop(key, None)
+        del growing.open[key]
         query = growing.query
         query.tally.shrink(len(part.plan))
         if not place.recorded:
