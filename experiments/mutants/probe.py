@@ -20,8 +20,10 @@ from typing import Any, Final
 
 import pytest
 
-from experiments.mutants import tree
+from experiments.mutants import processor, tree
 
+OWN: Final = "experiments/mutants/probe.py"
+"""Who makes the table otherwise makes it anew."""
 NOTE: Final = "__mutants_reached__"
 WRITTEN: Final = ("teola", "engines")
 """Folders whose functions are noted."""
@@ -37,7 +39,6 @@ class Probe:
         self.paths: list[str] = []
         self.now: set[int] = set()
         self.tests: dict[str, dict[str, tuple[float, list[int]]]] = defaultdict(dict)
-        self.seconds = 0.0
         self.failed = False
 
     def compiled(self, data: bytes, path: str) -> Any:
@@ -83,15 +84,16 @@ class Probe:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self.now.clear()
-        self.seconds, self.failed = 0.0, False
+        self.failed = False
+        began = processor.spent_s()
         ended = yield
         if not self.failed:
             file = item.nodeid.partition("::")[0]
-            self.tests[file][item.nodeid] = (round(self.seconds, 4), sorted(self.now))
+            seconds = round(processor.spent_s() - began, 4)
+            self.tests[file][item.nodeid] = (seconds, sorted(self.now))
         return ended
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds += report.duration
         self.failed = self.failed or report.failed
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -104,7 +106,7 @@ class Probe:
         tests = self.tests.get(file, {})
         reached = sorted({number for _, numbers in tests.values() for number in numbers})
         place = {number: i for i, number in enumerate(reached)}
-        names = {file, *(self.paths[number] for number in reached)}
+        names = {file, OWN, *(self.paths[number] for number in reached)}
         entry = {
             "file": file,
             "digests": {name: tree.file_digest(self.root / name) for name in sorted(names)},

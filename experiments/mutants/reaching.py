@@ -28,7 +28,7 @@ from teola.errors import TeolaError
 LINE: Final = re.compile(r"^\| ([\w/]+\.py) \| (.+?) \|", re.MULTILINE)
 MOVED: Final = {
     "query/journal": ("serve/journal",),
-    "runtime": ("runtime/live",),
+    "runtime": ("runtime/live", "runtime/sim"),
     "engines/openai": ("servers", "engines/llm"),
 }
 """Folders whose tests stand in another one."""
@@ -36,8 +36,8 @@ MOVED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """tests: by function, those that reach it. seconds: what each takes. files: test files that the
-    table knows."""
+    """tests: by function, those that reach it. seconds: what each computes. files: test files that
+    the table knows."""
 
     tests: dict[str, list[str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)

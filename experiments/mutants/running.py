@@ -25,6 +25,7 @@ from typing import Any, Final
 
 from experiments.mutants import environment, finding, reaching, tree
 from experiments.mutants.finding import Mutant
+from experiments.mutants.worker import STILL_S
 from teola.errors import TeolaError
 
 PACKAGES: Final = (
@@ -393,4 +394,5 @@ def _told(
         "out": str(out.resolve()),
         "tmp": str((folder / f"tmp-{number}").resolve()),
         "limit_s": asked.limit_s,
+        "still_s": STILL_S,
     }

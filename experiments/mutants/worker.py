@@ -23,26 +23,34 @@ from typing import Any, Final, NoReturn
 
 import pytest
 
+from experiments.mutants import processor
 from experiments.mutants.probe import plants_a_bug
 
 LIMIT_S: Final = 60.0
-"""The longest that a mutant's tests run."""
+"""The longest that a mutant's tests compute."""
 SLOWER: Final = 10.0
 SLACK_S: Final = 5.0
-"""A test hangs when it takes so many times its usual time, and so much more."""
+"""A test hangs when it computes so many times as long as usual, and so much longer."""
+STILL_S: Final = 30.0
+STIRS_S: Final = 0.1
+"""It hangs, too, when it has computed for less than that in so long a time of the clock."""
+FAR: Final = 20.0
+"""By the clock tests run at most so many times as long as they may compute."""
 ENDING_S: Final = 5.0
-"""How long a child may clean up."""
+"""How long a child may clean up, by the clock."""
 
 
 @dataclass(slots=True)
 class Course:
-    """What a child told. passed: its tests that passed, with their seconds. failed: the one that
-    did not. at: the one that it was at when it was stopped, since `at_s` seconds."""
+    """What a child told. passed: its tests that passed, with their processor seconds. failed: the
+    one that did not. at: the one that it was at when it was stopped, which had taken `at_s`. still:
+    whether that one only waited."""
 
     passed: dict[str, float] = field(default_factory=dict)
     failed: str | None = None
     at: str | None = None
     at_s: float = 0.0
+    still: bool = False
 
 
 class Runner:
@@ -53,6 +61,7 @@ class Runner:
         self.out = Path(chunk["out"])
         self.usual: dict[str, float] = dict(chunk["seconds"])
         self.limit_s: float = chunk["limit_s"]
+        self.still_s: float = chunk["still_s"]
         self.unfit: set[str] = set()
         self.child: int | None = None
         self.parent = os.getppid()
@@ -72,10 +81,10 @@ class Runner:
             raise session.Interrupted("some tests cannot be imported")
         self._items = {item.nodeid: item for item in session.items if not plants_a_bug(item)}
         for mutant in self.mutants:
-            began = time.monotonic()
+            began = processor.spent_s()
             state, by = self.judge(mutant["name"], self.tests(mutant))
             row = {"key": mutant["key"], "state": state, "by": by}
-            row["seconds"] = round(time.monotonic() - began, 2)
+            row["seconds"] = round(processor.spent_s() - began, 2)
             with self.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
         return True
@@ -113,7 +122,7 @@ class Runner:
             elif course.at is not None:
                 sound = self._sound(course.at)
                 if sound.failed is None and sound.at is None:
-                    if course.at_s > 3 * sound.passed[course.at] + 2:
+                    if course.still or course.at_s > 3 * sound.passed[course.at] + 2:
                         return "timeout", course.at
                     return "survived", None
                 self.unfit.add(course.at)
@@ -155,7 +164,7 @@ class Runner:
             os.setpgid(child, child)
         os.close(writer)
         try:
-            return self._watch(reader)
+            return self._watch(child, reader)
         finally:
             os.close(reader)
             self.stop()
@@ -169,22 +178,28 @@ class Runner:
             os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
-    def _watch(self, reader: int) -> Course:
+    def _watch(self, child: int, reader: int) -> Course:
+        """Follow a child until it ends, or a test of it hangs, or it has used its time."""
         course, rest = Course(), b""
-        began = since = time.monotonic()
+        began = stirred_at = ended_at = time.monotonic()
+        spent = since = stirred = 0.0
         while True:
             now = time.monotonic()
-            ends = began + self.limit_s
+            if spent > stirred + STIRS_S:
+                stirred_at, stirred = now, spent
             if course.failed is not None:
-                ends = since + ENDING_S
-            elif course.at is not None and course.at in self.usual:
-                ends = min(ends, since + SLOWER * self.usual[course.at] + SLACK_S)
-            if now >= ends:
-                course.at_s = now - since
+                if now > ended_at + ENDING_S:
+                    return course
+            elif spent >= min(self.limit_s, since + self._longest(course.at)):
+                course.at_s = spent - since
+                return course
+            elif now > min(stirred_at + self.still_s, began + FAR * self.limit_s):
+                course.at_s, course.still = spent - since, now > stirred_at + self.still_s
                 return course
             if os.getppid() != self.parent:
                 raise RuntimeError("whoever started this process has ended")
-            if not select([reader], [], [], min(ends - now, 1.0))[0]:
+            if not select([reader], [], [], 0.5)[0]:
+                spent = max(spent, processor.spent_below_s(child))
                 continue
             piece = os.read(reader, 65536)
             if not piece:  # it ended early: in a test, if that made it
@@ -192,19 +207,24 @@ class Runner:
                 if course.failed is None:
                     raise RuntimeError("a child ended between two tests")
                 return course
+            stirred_at = time.monotonic()
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
-                word, test = line.decode().split(" ", 1)
-                now = time.monotonic()
+                word, seconds, test = line.decode().split(" ", 2)
+                spent = float(seconds)
                 if word == "begin":
                     course.at = test
                 elif word == "passed":
-                    course.passed[test], course.at = now - since, None
+                    course.passed[test], course.at = spent - since, None
                 elif word == "ended":
                     return course
                 else:
-                    course.failed, course.at = test, None
-                since = now
+                    course.failed, course.at, ended_at = test, None, stirred_at
+                since = spent
+
+    def _longest(self, test: str | None) -> float:
+        """How long a test may compute."""
+        return SLOWER * self.usual[test] + SLACK_S if test in self.usual else self.limit_s
 
     def _be_child(self, mutant: str | None, tests: Sequence[str], writer: int) -> NoReturn:
         try:
@@ -212,19 +232,23 @@ class Runner:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if mutant is not None:
                 _activate(mutant)
+
+            def tell(word: str, test: str) -> None:
+                os.write(writer, f"{word} {processor.spent_s():.6f} {test}\n".encode())
+
             for test, following in pairwise([*tests, None]):
                 assert test is not None
                 self._failed = False
-                os.write(writer, f"begin {test}\n".encode())
+                tell("begin", test)
                 item = self._items[test]
                 item.config.hook.pytest_runtest_protocol(
                     item=item, nextitem=self._items[following] if following else None
                 )
-                os.write(writer, f"{'failed' if self._failed else 'passed'} {test}\n".encode())
+                tell("failed" if self._failed else "passed", test)
                 if self._failed:
                     item.session._setupstate.teardown_exact(None)
                     break
-            os.write(writer, b"ended .\n")
+            tell("ended", ".")
         finally:
             os._exit(0)
 

@@ -112,8 +112,8 @@ def _lines(columns: Sequence[_Column], width: int | None = None) -> list[str]:
 
 
 def _parents(graph: Graph) -> Iterator[list[tuple[str, str]]]:
-    """The parents of each primitive, with the kind of edge."""
-    kinds = {(e.source, e.target): e.kind for e in graph.edges() if e.kind != "data"}
+    """The parents of each primitive, with the kind of edge: of two with data, the other one."""
+    kinds = {(e.source, e.target): e.kind for e in graph.edges()}  # data comes first
     for id in graph.order:
         yield [(parent, kinds.get((parent, id), "data")) for parent in graph.parents[id]]
 

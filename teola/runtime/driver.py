@@ -503,7 +503,7 @@ class Driver(ABC, Generic[Q]):
         place = part.place
         assert place is not None
         growing, key = place.growing, place.key
-        growing.open.pop(key, None)
+        del growing.open[key]
         query = growing.query
         query.tally.shrink(len(part.plan))
         if not place.recorded:
@@ -526,8 +526,8 @@ class Driver(ABC, Generic[Q]):
                     return
             self._follow(growing, partial(_part_gave, growing, key, outputs), now)
         else:
-            why = error or QueryFailed(f"part {key!r} ended as {finish.state.value}")
-            self._follow(growing, partial(growing.growth.failed, key, why), now)
+            assert error is not None, "no run stops without a cause"
+            self._follow(growing, partial(growing.growth.failed, key, error), now)
 
     def _follow(self, growing: Growing, step: Callable[[], Iterable[Grow]], now: float) -> None:
         """Take a step of a growth: begin the parts that follow from it, as far as there is room;

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from experiments.common import pages
-from experiments.mutants import judged, reaching, running, tree
+from experiments.mutants import judged, processor, reaching, running, tree
 from experiments.mutants.__main__ import KEYS, PAGE, counts, main, section
 from experiments.mutants.finding import Place, changed_lines, drawn, quotas
 
@@ -71,6 +71,8 @@ def test_tests_of_a_file_are_those_of_its_name_those_listed_and_those_beside_it(
     assert "tests/kv/policies/test_baselines.py" in ranks  # listed in tests/README.md
     assert "tests/kv/policies/test_next_use.py" in ranks  # beside
     assert "tests/kv/test_cache.py" in reaching.files_of("teola/kv/cache.py")
+    grows = reaching.files_of("teola/runtime/in_flight.py")
+    assert {"tests/runtime/live/test_fed.py", "tests/runtime/sim/test_weights.py"} <= {*grows}
     assert (
         reaching.files_of("teola/schedule/plan.py").count("tests/schedule/test_graph_run.py") == 1
     )
@@ -105,7 +107,7 @@ def test_the_table_forgets_what_has_changed_since(tmp_path: Path) -> None:
 # --- a worker -------------------------------------------------------------------------------
 
 TESTS = """
-import os, time
+import os, threading, time
 from pathlib import Path
 import pytest
 
@@ -121,6 +123,12 @@ def test_a_quick():
 
 def test_b_hangs():
     while MUTANT() == "hangs": pass
+
+def test_b_waits():
+    if MUTANT() == "waits": threading.Event().wait()
+
+def test_b_waits_long_enough_to_be_far_over_its_time():
+    if MUTANT() == "nobody": time.sleep(2.5)
 
 def test_c_dies():
     if MUTANT() == "dies": os._exit(0)
@@ -146,14 +154,15 @@ def test_a_worker_tells_what_noticed_each_mutant_and_believes_no_test_that_fails
 ) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n  server\n")
-    names = ("quick", "hangs", "dies", "last", "nobody")
+    names = ("quick", "hangs", "waits", "dies", "last", "nobody")
     told = {
         "mutants": [{"key": n, "name": n, "tests": None, "files": ["test_it.py"]} for n in names],
         "files": ["test_it.py"],
         "seconds": {},
         "out": str(tmp_path / "rows.jsonl"),
         "tmp": str(tmp_path / "tmp"),
-        "limit_s": 6.0,
+        "limit_s": 2.2,
+        "still_s": 4.0,
     }
     (tmp_path / "chunk.json").write_text(json.dumps(told))
     done = subprocess.run(
@@ -168,6 +177,7 @@ def test_a_worker_tells_what_noticed_each_mutant_and_believes_no_test_that_fails
     assert [(row["key"], row["state"], row["by"]) for row in rows] == [
         ("quick", "killed", "test_it.py::test_a_quick"),
         ("hangs", "timeout", "test_it.py::test_b_hangs"),
+        ("waits", "timeout", "test_it.py::test_b_waits"),
         ("dies", "killed", "test_it.py::test_c_dies"),
         ("last", "killed", "test_it.py::test_g_last"),
         ("nobody", "survived", None),
@@ -175,6 +185,26 @@ def test_a_worker_tells_what_noticed_each_mutant_and_believes_no_test_that_fails
     assert "unfit, it fails without a mutant: test_it.py::test_d_is_always_wrong" in done.stdout
     assert "test_f_is_wrong_behind_another" in done.stdout
     assert Counter((tmp_path / "done.txt").read_text().split())["nobody"] == 1
+
+
+COMPUTES = "import time\nwhile time.process_time() < 0.3: pass"
+STARTS = (
+    f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {COMPUTES!r} + '\\ninput()'])"
+)
+
+
+def test_time_is_what_a_test_and_all_that_it_starts_compute_and_not_what_it_waits() -> None:
+    began = processor.spent_s()
+    subprocess.run([sys.executable, "-c", COMPUTES], check=True)
+    assert processor.spent_s() - began >= 0.3
+    began = processor.spent_s()
+    time.sleep(0.3)
+    assert processor.spent_s() - began < 0.3
+    with subprocess.Popen([sys.executable, "-c", STARTS], stdin=subprocess.PIPE) as process:
+        while processor.spent_below_s(process.pid) < 0.3:  # though its child has not ended yet
+            assert process.poll() is None
+            time.sleep(0.01)
+    assert processor.spent_below_s(process.pid) == 0.0
 
 
 # --- what is told ---------------------------------------------------------------------------

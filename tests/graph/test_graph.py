@@ -51,6 +51,7 @@ def test_networkx_has_the_same_edges() -> None:
     found = g.to_networkx()
     assert set(found.edges) == {(e.source, e.target) for e in g.edges()}
     assert dict(found.nodes(data="primitive")) == g.by_id
+    assert found.name == g.name
     alone = graph(tool("a")).to_networkx()
     assert dict(alone.nodes(data="primitive")) == {"a": tool("a")}
 

@@ -77,7 +77,8 @@ def test_items_that_came_stand_in_place_of_those_planned(wide: Graph) -> None:
 
 
 def edges() -> Graph:
-    """Waits for one, two and three in a row, apart, by each kind of edge, and for nothing."""
+    """Waits for one, two and three in a row, apart, by each kind of edge, for a branch behind which
+    it reads what is done ahead, and for nothing."""
     made = [tool(f"step.{k}", items=10**k) for k in range(10)]
     made.append(condition("if", Ref("step.0", "out")))
     stored = tuple(Order(f"step.{k}", "stored") for k in (1, 2, 3, 5, 8))
@@ -85,6 +86,8 @@ def edges() -> Graph:
     made.append(tool("then", "all", Ref("if", "branch"), guards=(Guard("if", "then"),)))
     made.append(tool("alone", guards=(Guard("if", "otherwise"),)))
     made.append(aggregate("the one that waits for both of them", "then", "alone"))
+    made.append(tool("ahead", guards=(Guard("if", "then", speculative=True),)))
+    made.append(aggregate("behind", "ahead", "alone"))
     return Graph("edges", made, {"answer": Ref("alone", "out")}, ["question"])
 
 

@@ -55,6 +55,14 @@ def test_further_columns(graph: Graph) -> None:
     assert [cell for cell in cells if cell] == ["0.100", "2.000"]
 
 
+def test_how_many_items_a_primitive_has_is_said_from_two_on() -> None:
+    counts = {1: "", 2: " × 2", 3: " × 3"}
+    made = [tool(f"s{count}", items=count, batchable=True) for count in counts]
+    text = render(Graph("test", made, {}), "mermaid")
+    for count, said in counts.items():
+        assert f's{count}<br>tool_call{said}"' in text
+
+
 def test_rendering_is_deterministic(graph: Graph) -> None:
     again = Graph(graph.name, graph.primitives, graph.outputs, graph.inputs)
     assert render(graph, "mermaid") == render(again, "mermaid")

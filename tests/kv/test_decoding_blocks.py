@@ -172,3 +172,25 @@ def test_who_was_preempted_finds_its_own_prompt_and_answer_again() -> None:
     assert events[-1] == ("b", "end")
     assert at.cache.available == 7
     at.cache.check()
+
+
+@pytest.mark.parametrize("offsets", [(), (0,), (1,), (3, 3), (0, 5, 6, 13), (1, 2, 3, 4)])
+def test_blocks_of_any_stretch_are_counted_as_token_by_token(offsets: tuple[int, ...]) -> None:
+    """Nobody decodes, one does, two begin their blocks together, all apart; one has left again."""
+    made = DecodingBlocks(BLOCK)
+    for offset in (*offsets, 2):
+        made.join(offset)
+    made.leave(2)
+    assert made.count == len(offsets)
+
+    def begun(clock: int, steps: int) -> int:
+        """Each token is counted from 1, and the first of each four begins a block."""
+        times = range(clock, clock + steps)
+        return sum((offset + at) % BLOCK == 1 for offset in offsets for at in times)
+
+    for clock in range(1, 10):
+        for most in range(10):
+            assert made.blocks(clock, most) == begun(clock, most)
+            for blocks in range(12):
+                enough = [n for n in range(most + 1) if begun(clock, n) <= blocks]
+                assert made.steps(clock, blocks, most) == enough[-1], (clock, blocks, most)

@@ -385,6 +385,21 @@ def test_a_prefix_goes_ahead_of_its_guard() -> None:
     assert after.parents["m.prefill.ahead1"] == ()
 
 
+@pytest.mark.parametrize(("expected", "waits"), [("then", False), ("otherwise", True)])
+def test_a_prefix_in_a_branch_that_is_not_expected_waits_for_the_decision(
+    expected: str, waits: bool
+) -> None:
+    """As the call does, though not for what only the rest of the prompt reads."""
+    given, guards = prompt(LONG, Ref("a", "out")), (Guard("if", "then"),)
+    decides = condition("if")
+    decides = replace(decides, params=replace(decides.params, prefer=expected))
+    before = answering(given, decides, tool("a"), guards=guards)
+    after, _ = apply(split_prefilling, before)
+    assert after["m.prefill.ahead1"].guards == (guards if waits else ())
+    assert after["m.prefill"].guards == guards
+    assert after.parents["m.prefill.ahead1"] == (("if",) if waits else ())
+
+
 def test_a_prefix_of_what_was_guessed_is_part_of_the_guess() -> None:
     """It reads from behind a speculative guard, so it would wait for the decision otherwise."""
     guess = Guard("if", "then", speculative=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
 from random import Random
 
@@ -10,12 +9,43 @@ import pytest
 
 from teola.graph import Op
 from teola.policies.batching.critical_path import CriticalPath
-from teola.policies.work import Estimate, Slice, Slots, Taker, Work
+from teola.policies.work import Estimate, Slice, Slots, Work
 from tests.recording import work
 
 HALF_A_MINUTE = 30.0
 LOOKS = 32
 Key = tuple[float, ...]
+
+
+class Batch:
+    """What goes together. items, calls: for which there is room. longer_s: by how much each query
+    in it makes it longer, in the order of their first items. passed: works that stayed behind."""
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots, self.items, self.calls = slots, slots.weight, slots.entries
+        self.slices: list[Slice] = []
+        self.longer_s: dict[str, float] = {}
+        self.passed = 0
+
+    def holds(self, one: Work) -> bool:
+        """Whether there is room for anything, and it may go there."""
+        return self.items > 0 and self.calls > 0 and one.avoid != self.slots.instance
+
+    def take(self, one: Work) -> bool:
+        """All of it, or as much as there is room for; what cannot be cut and is larger goes alone,
+        to an instance that has nothing to do."""
+        ((lo, hi),) = one.spans
+        if hi - lo > self.items:
+            if one.spec.cuttable:
+                hi = lo + self.items
+            elif self.slices or not self.slots.idle:
+                return False
+        more_s = min(hi - lo, self.items) * one.spec.estimate.item_s
+        self.longer_s[one.run] = self.longer_s.get(one.run, 0.0) + more_s
+        self.slices.append(Slice(one, lo, hi))
+        self.items -= hi - lo
+        self.calls -= 1
+        return True
 
 
 class Slow:
@@ -63,60 +93,52 @@ class Slow:
         return sorted(dict.fromkeys(one.spec.lane for one in works), key=urgent)
 
     def fill(self, works: list[Work], slots: Slots, now: float) -> list[Slice]:
-        batch, passed, first = Taker(slots), 0, list[Work]()
-        earned_s, longer_s = self.earned_s, dict[str, float]()
+        """What is in a hurry and has time to spare, by its deadline; then all others by place."""
+        batch = Batch(slots)
         hurried = [one for one in works if self.hurries(one, now)]
-        hurried.sort(key=lambda one: (one.deadline, *self.ties(one)))
-
-        def turns() -> Iterator[tuple[Work, bool]]:
-            others = sorted(works, key=self.place)
-            while hurried or others:
-                if hurried and earned_s > 0:
-                    yield hurried.pop(0), True
-                elif others:
-                    yield others.pop(0), False
-                else:
-                    return
-
-        for one, hurry in turns():
-            if not batch.room or passed > (LOOKS if slots.idle else 0):
-                break
-            if one in first or not batch.fits(one):
-                continue
-            shares = one.spec.lane is None or slots.rationed
-            if not shares and not self.pays(one, batch, longer_s):
-                passed += 1
-                continue
-            before = len(batch.slices)
-            if not batch.take(one):
-                passed += batch.room
-            if hurry and len(batch.slices) > before:
-                first.append(one)
-                earned_s -= one.spec.estimate.call_s or 1.0
-        self.first = first
+        for one in sorted(hurried, key=lambda one: (one.deadline, *self.ties(one))):
+            spent_s = sum(map(seconds, self.first))
+            if self.earned_s > spent_s and self.goes(one, batch):
+                self.first.append(one)
+        for one in sorted(works, key=self.place):
+            if one not in self.first:
+                self.goes(one, batch)
         return batch.slices
 
-    def pays(self, one: Work, batch: Taker, longer_s: dict[str, float]) -> bool:
-        """Whether queries before it wait no longer for all of its query's items than a batch less
-        saves: for each that waits, four times what a batch costs."""
-        estimate = one.spec.estimate
-        items = min(one.remaining, batch.weight)
-        mine_s = longer_s.get(one.run, 0.0) + items * estimate.item_s
-        waiting = {other.run for other in self.works}
-        before = {run for run in longer_s if run != one.run}
-        leads = not before or one.run == next(iter(longer_s))
-        if not leads and len(before) * mine_s > 4 * estimate.base_s * (len(waiting) - len(before)):
+    def goes(self, one: Work, batch: Batch) -> bool:
+        """Whether it is taken along. One that is not, though it might have a place in a batch of
+        its own, is the first of the next one: behind it, none goes before it but in a batch that
+        begins anew, and behind few."""
+        if batch.passed > (LOOKS if batch.slots.idle else 0) or not batch.holds(one):
             return False
-        longer_s[one.run] = mine_s
-        return True
+        shares = one.spec.lane is None or batch.slots.rationed
+        if (shares or self.pays(one, batch)) and batch.take(one):
+            return True
+        batch.passed += 1
+        return False
+
+    def pays(self, one: Work, batch: Batch) -> bool:
+        """Whether queries before it wait no longer for all of its query's items than a batch less
+        saves: for each that waits, four times what a batch costs. Who leads waits for nobody."""
+        estimate, before = one.spec.estimate, {*batch.longer_s} - {one.run}
+        if not before or one.run == next(iter(batch.longer_s)):
+            return True
+        items = min(one.remaining, batch.items)
+        mine_s = batch.longer_s.get(one.run, 0.0) + items * estimate.item_s
+        behind = {other.run for other in self.works} - before
+        return len(before) * mine_s <= 4 * estimate.base_s * len(behind)
 
     def sent(self, one: Work) -> None:
         """What is in no hurry earns; what went before others pays."""
-        takes_s = one.spec.estimate.call_s or 1.0
         if one in self.first:
-            self.earned_s -= takes_s
+            self.earned_s -= seconds(one)
         else:
-            self.earned_s = min(HALF_A_MINUTE, self.earned_s + takes_s)
+            self.earned_s = min(HALF_A_MINUTE, self.earned_s + seconds(one))
+
+
+def seconds(one: Work) -> float:
+    """Of its engine; 1 where none are known."""
+    return one.spec.estimate.call_s or 1.0
 
 
 def drawn(draw: Random, seq: int, now: float, lengths: dict[str, float]) -> Work:

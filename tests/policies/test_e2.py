@@ -235,7 +235,14 @@ def test_heaps_of_leaves_do_not_grow_with_calls() -> None:
     edited(E2._explore, "<= self.balance * least", "< 1e9"),
 )
 def test_what_is_new_goes_where_prompts_were_found() -> None:
-    for ratio, load, at in ((0.72, 1.2, 0), (0.69, 1.2, 1), (0.72, 1.6, 1)):
+    """From a share of 0.7 on, and up to half as much load again as the least."""
+    for ratio, load, at in (
+        (0.72, 1.2, 0),
+        (0.7, 1.2, 0),
+        (0.69, 1.2, 1),
+        (0.72, 1.5, 0),
+        (0.72, 1.6, 1),
+    ):
         queue = router(policy := e2(prefill_decode=True))
         for i, seconds, hits in ((0, load, ratio), (1, 1.0, 0.4)):
             policy.histories[i] = History(WINDOW_S, 0.0)

@@ -28,7 +28,7 @@ def batch(*queued: Work, weight: int = 32) -> list[tuple[int, int]]:
 @catches(
     "anybody-joins",
     "a batch is filled with whatever waits, however long those before wait for it",
-    edited(CriticalPath._may_join, "if longer_s * before > saved_s:", "if False:"),
+    edited(CriticalPath._longer_s, "if longer_s * before > saved_s:", "if False:"),
 )
 def test_others_share_a_batch_only_if_it_saves_more_than_those_before_wait_for_them() -> None:
     """With one query behind, a batch less is worth 4 x 0.05 s: eight items of 0.025 s."""
@@ -40,7 +40,7 @@ def test_others_share_a_batch_only_if_it_saves_more_than_those_before_wait_for_t
 @catches(
     "none-behind",
     "what a batch less is worth does not grow with those that wait for it",
-    edited(CriticalPath._may_join, "(len(self._runs) - before)", "1"),
+    edited(CriticalPath._longer_s, "(len(self._runs) - before)", "1"),
 )
 def test_the_more_wait_the_fuller_batches_are() -> None:
     queued = [embedding(k, f"q{k}", 12) for k in range(4)]
@@ -52,7 +52,7 @@ def test_the_more_wait_the_fuller_batches_are() -> None:
 @catches(
     "once-in-always-in",
     "of a query that has something in a batch all the rest goes along",
-    edited(CriticalPath._may_join, "joined.get(work.run, 0.0)", "0.0"),
+    edited(CriticalPath._longer_s, "joined.get(work.run, 0.0)", "0.0"),
 )
 def test_all_that_a_query_has_in_a_batch_counts() -> None:
     stages = embedding(1, "b", 5), embedding(2, "b", 5)
@@ -62,7 +62,7 @@ def test_all_that_a_query_has_in_a_batch_counts() -> None:
 @catches(
     "own-items-too",
     "a query's own items make it wait as if they were somebody else's",
-    edited(CriticalPath._may_join, "before and work.run != next(iter(joined))", "joined"),
+    edited(CriticalPath._longer_s, "before and work.run != next(iter(joined))", "joined"),
 )
 def test_the_first_query_takes_all_the_room_that_it_can_use() -> None:
     first, last = embedding(0, "a", 2, rest_s=9.0), embedding(2, "a", 29, rest_s=1.0)

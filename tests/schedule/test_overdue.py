@@ -8,13 +8,16 @@ from math import inf
 
 import pytest
 
+from teola.graph import Op
+from teola.policies import batching, routing
 from teola.policies.routing.destinations import memory_wait_s
 from teola.profile import EngineProfile, Profile, StepTime
 from teola.runtime.sim import Sim
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.values import Tokens
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import State
+from teola.schedule.events import FirstToken, State
+from teola.schedule.instances import Limits
 from teola.schedule.overdue import (
     FACTOR,
     LATE_ENOUGH,
@@ -27,6 +30,7 @@ from teola.schedule.overdue import (
     SignsOfLife,
 )
 from tests.planted import catches, edited
+from tests.recording import work
 from tests.schedule.plans import call, plan
 
 WAIT_S = FACTOR * 1.0
@@ -254,6 +258,33 @@ def test_waiting_for_memory_takes_until_so_many_others_have_ended() -> None:
     writing_s = 3 * 1_000 * (0.02 + 1e-6 * 5_000)
     told = wait(3, 5_000, 2_500, 100.0, written_s=writing_s)
     assert told == pytest.approx(1_000 / 3 * (0.02 + 1e-6 * 8_000)), "each wrote 1,000 tokens"
+
+
+@pytest.mark.parametrize("writing", [0, 1, 2])
+def test_a_first_token_is_expected_once_those_have_ended_that_write_there(writing: int) -> None:
+    """Two calls fill the memory of one of two instances. For each that writes it has been 50 s: its
+    answer is longer than the ten tokens that a call is expected to give."""
+    profile = EngineProfile(step=StepTime(base_s=0.02, per_token_s=0.001), max_batch=10_000)
+    limits = [Limits(10_000, 8, 1, True, kv_blocks=100, block_tokens=16)] * 2
+    queue = EngineQueue(
+        "e", limits, batching.make("fifo"), routing.make("least_loaded"), [profile] * 2
+    )
+    queue.overdue = Overdue()
+    for k in range(2):
+        one = work(k, run=f"q{k}", op=Op.PREFILLING, lane=None, total=700, home=0, affinity=0)
+        queue.submit(one, 0.0)
+    assert [*queue.dispatch(0.0)]
+    assert [one.entries for one in queue.instances] == [2, 0]
+    for k in range(writing):
+        queue.first_token(FirstToken("e", 0, f"q{k}", k), 10.0)
+    token_s, pending = 0.001 + 0.02 / 10_000, 700 * (2 - writing)
+    expected = queue.expected_s(0, 300, 300, 1, 10, 60.0)
+    waits_s = memory_wait_s(profile, 1600, 2, 1400, 300, 10.0, written_s=50.0 * writing)
+    assert waits_s > 0
+    assert expected == pytest.approx(token_s * (pending + 300) + waits_s)
+    assert queue.expected_s(1, 300, 300, 1, 10, 60.0) == pytest.approx(token_s * 300), (
+        "nobody is there"
+    )
 
 
 def test_for_how_long_calls_have_been_writing_is_as_a_slow_reference_says() -> None:

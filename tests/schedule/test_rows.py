@@ -20,6 +20,7 @@ from teola.policies.batching.fair import Fair
 from teola.policies.routing import ROUTING, RoutingPolicy
 from teola.policies.routing.base import Dispatched, Finished, Loads, Prefilled
 from teola.policies.work import ranges
+from teola.profile import EngineProfile, StepTime
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -392,6 +393,20 @@ def test_rows_that_hang_move_soon_once_others_have_begun() -> None:
     assert bed.tell(Timer("llm"), 7.9) == []
     bed.tell(Timer("llm"), 8.0)
     assert bed.over(AbortRows) == [AbortRows("llm", 0, hung.batch, "rows", 0, 0)]
+
+
+def test_first_tokens_of_each_slice_are_expected_by_its_own_rows_and_what_its_instance_has() -> (
+    None
+):
+    """A token takes 10 ms; the third slice comes where five rows still are."""
+    bed = Bed()
+    bed.queue.placing.profiles = [EngineProfile(step=StepTime(per_token_s=0.01))] * 2
+    bed.queue.rows.overdue = overdue = Overdue()
+    first, second = bed.rows(20)
+    third = bed.tell(ended(first, 1, 2, 5), 1.0)
+    assert spans([first, second, *third]) == [(0, 8), (8, 16), (16, 19)]
+    assert [one.tokens for one in overdue._sent.values()] == [80, 80, 80]
+    assert [one.expected_s for one in overdue._sent.values()] == pytest.approx([0.8, 0.8, 0.8])
 
 
 def test_what_is_out_is_stopped_when_rows_are_cancelled_and_comes_for_nobody() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from teola.graph import Op
 from teola.policies import batching
 from teola.policies.routing import make
+from teola.policies.routing.base import Loads, RoutingPolicy
 from teola.policies.routing.prefix_affinity import PrefixAffinity
 from teola.policies.work import Work
 from teola.profile import EngineProfile, StepTime
@@ -83,6 +85,37 @@ def test_instances_are_in_the_order_in_which_one_more_would_be_done() -> None:
             assert instances.usual_items == pytest.approx(usual or 1.0, rel=0.25)
             takes = {i: (given[i] + instances.usual_items) * slowness[i] for i in given}
             assert list(instances.open(0.0).instances) == sorted(given, key=lambda i: (takes[i], i))
+
+
+def test_what_is_usual_is_reckoned_anew_once_the_mean_is_more_than_a_quarter_away() -> None:
+    for last, usual in ((59, 40.0), (60, 40.0), (61, 50.5), (20, 40.0), (19, 29.5)):
+        instances = Instances([CHAT[1]] * 2)
+        instances.weigh((2.0, 1.0))
+        instances.send(0, 0, 40, 1)
+        instances.send(1, 1, last, 1)
+        assert instances.usual_items == usual
+    alike = Instances([CHAT[1]] * 2)
+    alike.send(0, 0, 40, 1)
+    assert alike.usual_items == 1.0, "nobody asks"
+
+
+class SecondFirst(RoutingPolicy):
+    """It has an order of its own."""
+
+    def order(self, loads: Loads, now: float) -> Iterable[int]:
+        return sorted(loads.numbers, reverse=True)
+
+
+@pytest.mark.parametrize(("routing", "there"), [("least_loaded", False), (SecondFirst(), True)])
+def test_what_is_worth_it_on_a_slow_instance_a_policy_with_an_order_of_its_own_decides(
+    routing: str | RoutingPolicy, there: bool
+) -> None:
+    """The ninth call finds the fast one full."""
+    router = make(routing) if isinstance(routing, str) else routing
+    queue = EngineQueue("e", CHAT, batching.make("fifo"), router, [SLOW, FAST])
+    for k in range(9):
+        queue.submit(call(f"q{k}", 5), 0.0)
+    assert sent(queue).count((0, 5)) == there
 
 
 @catches(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from teola import Agent, App, Runtime
-from teola.errors import InputError, QueryFailed, TemplateError
+from teola.engine import Call, Delta
+from teola.errors import EngineError, InputError, QueryFailed, TemplateError
 from teola.query.result import Result
 from teola.runtime.live.query import Token
 from teola.tools import ToolServer, ToolStep, mcp_tools, tool
@@ -181,6 +183,28 @@ def test_another_agent_answers_what_it_is_handed() -> None:
     shown = [(e.agent, e.tool, e.state) for e in events if isinstance(e, ToolStep)]
     assert ("agent", "billing", "started") in shown
     assert ("billing", "add", "finished") in shown
+
+
+class Breaks(Writes):
+    """A server that refuses every call."""
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        raise EngineError("out of paper", retryable=False)
+        yield  # what makes it a generator
+
+
+def test_a_step_whose_agent_fails_is_told_to_have_failed() -> None:
+    first = Writes(calls(("billing", {"why": "it is a bill"})))
+    steps = []
+    with Runtime({"llm": lambda: first, "other": Breaks}) as runtime:
+        agent = Agent([search, billing()])
+        made = App("a", agent, inputs=QUESTION, outputs=OUTPUTS, runtime=runtime)
+        with pytest.raises(QueryFailed, match="out of paper"):
+            steps += (e for e in made.stream(question="why?") if isinstance(e, ToolStep))
+    assert [(e.agent, e.tool, e.state) for e in steps] == [
+        ("agent", "billing", "started"),
+        ("agent", "billing", "failed"),
+    ]
 
 
 def test_who_is_handed_over_to_needs_a_name_and_a_description() -> None:

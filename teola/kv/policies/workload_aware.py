@@ -115,7 +115,7 @@ class WorkloadAware:
         curve = self._curve(category)
         if curve is None:
             return last
-        return curve[0] - curve[1] * (now - last) if now > last else curve[0]
+        return curve[0] - curve[1] * max(0.0, now - last)
 
     def _curve(self, category: Category) -> tuple[float, float] | None:
         """log P at the last use, and by how much it falls a second; None: nothing is known."""

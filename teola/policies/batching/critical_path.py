@@ -255,13 +255,17 @@ class CriticalPath:
             if not due or work.seq in chosen or not taker.fits(work):
                 continue
             shares = work.spec.lane is None or taker.slots.rationed
-            if not shares and not self._may_join(work, taker.weight, joined):
+            longer_s = 0.0 if shares else self._longer_s(work, taker.weight, joined)
+            if longer_s is None:
                 left_out += 1
                 continue
             before = len(taker.slices)
             if not taker.take(work):
                 left_out += taker.room
-            if urgent and len(taker.slices) > before:
+            if len(taker.slices) == before:
+                continue  # too large for what is left: nobody there waits for it
+            joined[work.run] = longer_s
+            if urgent:
                 chosen[work.seq] = work
                 spare_s -= _taken_s(work)
         for heap, entry in aside:
@@ -269,19 +273,19 @@ class CriticalPath:
         self._chosen = chosen
         return left_out > 0 or not taker.room
 
-    def _may_join(self, work: Work, room: int, joined: dict[str, float]) -> bool:
-        """Whether those before it in a batch wait no longer for all of its query's items there than
-        is saved for all that wait. Then note in `joined`, by query and in order, by how much the
-        batch takes longer for it."""
+    def _longer_s(self, work: Work, room: int, joined: Mapping[str, float]) -> float | None:
+        """By how much all of its query's items make a batch longer, with those of this work. None:
+        those before it there would wait longer for them, together, than is saved for all that wait.
+        joined: the same of each query in the batch, in order.
+        """
         estimate = work.spec.estimate
         longer_s = joined.get(work.run, 0.0) + estimate.item_s * min(work.remaining, room)
         before = len(joined) - (work.run in joined)
         if before and work.run != next(iter(joined)):
             saved_s = BEHIND * estimate.base_s * (len(self._runs) - before)
             if longer_s * before > saved_s:
-                return False
-        joined[work.run] = longer_s
-        return True
+                return None
+        return longer_s
 
     def _sweep(self) -> None:
         """Forget all that has gone of what had a deadline."""

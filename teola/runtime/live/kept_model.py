@@ -37,6 +37,6 @@ class KeptModel:
             return
         text, end = "".join(pieces), last.finish_reason
         end = end if end in ("length", "refusal") else "" if text.strip() else "empty"
-        await self._steps.keep(self._key, {"text": text, "cut": end == "length", "end": end})
+        await self._steps.keep(self._key, {"text": text, "end": end})
         if holds:
             yield Delta(text, last.finish_reason, last.usage)

@@ -746,8 +746,7 @@ class Live(Driver[LiveQuery]):
         try:
             if query.plan.members[i]:
                 step = steps.result(steps.key(query.run, i))
-                end = step.get("end", "length" if step.get("cut") else "")
-                self._answer(query, i, step["text"], end, now)
+                self._answer(query, i, step["text"], step["end"], now)
             elif p.op in (Op.TOOL_CALL, Op.CONDITION, Op.WAIT):
                 self._recall_step(query, i, steps, now)
             else:

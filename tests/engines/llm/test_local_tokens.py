@@ -60,5 +60,8 @@ def test_a_model_without_a_template_wants_its_beginning(model_folder):
 
 
 def test_a_model_that_is_not_there(tmp_path):
-    with pytest.raises(EngineUnavailable, match=r"^llm: no tokenizer of model '.*nothing'"):
+    with pytest.raises(
+        EngineUnavailable, match=r"^llm: no tokenizer of model '.*nothing'"
+    ) as raised:
         local_tokens.load_tokenizer(str(tmp_path / "nothing"), "llm")
+    assert not raised.value.retryable

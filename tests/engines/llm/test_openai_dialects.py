@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,23 @@ async def test_calls_hold_one_another_up_on_machines_of_ones_own() -> None:
         engine = OpenAIServer(url="http://127.0.0.1:1", independent=option)
         (instance,) = queue_for("e", [engine], EngineConfig("openai")).instances
         assert instance.limits.independent is option
+
+
+@pytest.mark.parametrize(
+    ("told", "read"),
+    [
+        ({}, ("", "", "", None)),
+        (dict.fromkeys(("owned_by", "root", "parent", "max_model_len")), ("", "", "", None)),
+        ({"owned_by": "vllm", "root": "/m", "parent": "b"}, ("vllm", "/m", "b", None)),
+        ({"owned_by": 7, "root": "", "max_model_len": 0}, ("7", "", "", 0)),
+        ({"max_model_len": "4096"}, ("", "", "", None)),
+        ({"max_model_len": True}, ("", "", "", None)),
+    ],
+)
+def test_what_a_server_does_not_say_of_a_model_is_empty(
+    told: dict[str, Any], read: tuple[Any, ...]
+) -> None:
+    assert astuple(_read_listed({"id": "m", **told})) == ("m", *read)
 
 
 async def test_what_a_server_calls_the_longest_answer_is_found_out_once() -> None:

@@ -45,6 +45,8 @@ def test_the_formula() -> None:
     assert probability(0.001, 1, 20, 5) == pytest.approx(0.00489, abs=1e-5)
     assert probability(0.1, 1, 20, inf) == pytest.approx(0.13534, abs=1e-5)
     assert probability(0.001, 1, 20, inf) == pytest.approx(0.98020, abs=1e-5)
+    assert probability(0.05, 0.4, 0, 5) == pytest.approx(0.4 * (1 - exp(-0.05 * 5)))
+    assert probability(0.05, 0.4, -1, 5) == probability(0.05, 0.4, 0, 5), "not yet used"
     assert probability(0.1, 1, 44.12, 5) == pytest.approx(probability(0.001, 1, 44.12, 5), rel=1e-3)
 
 

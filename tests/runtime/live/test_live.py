@@ -54,6 +54,16 @@ def said(ending: Ending) -> str:
 # --- batches --------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("batchable", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_a_list_that_must_not_be_cut_is_done_whole(count: int, batchable: bool) -> None:
+    template = Embedding(inputs={"texts": "notes"}, batchable=batchable)
+    async with Bench({"embedding": HashEmbedder()}) as bench:
+        ending = await bench.run(plan(template, "vectors"), inputs(*"abc"[:count]))
+    assert ending.state is State.OK, ending.error
+    assert len(ending.outputs["answer"]) == count
+
+
 async def test_a_pure_primitive_is_tried_three_times() -> None:
     flaky = Flaky(HashEmbedder(), failing={1, 2})
     async with Bench({"embedding": flaky}) as bench:
