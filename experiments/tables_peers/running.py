@@ -37,7 +37,8 @@ class Server(Protocol):
         ...
 
     def counters(self) -> Mapping[str, float]:
-        """What was asked since `begin`: calls, answered, prompt_tokens, hit_tokens."""
+        """What was asked since `begin`: calls, prompt_tokens, hit_tokens, and of the scripted
+        server answered, taken and more."""
         ...
 
 
@@ -179,11 +180,16 @@ class Client:
         answers = {int(id): said for id, said in told["answers"].items()}
         return Found(answers, told["seconds"], told["resident_mb"], told["error"])
 
-    def kill_after(self, server: Server, answered: float) -> None:
-        """Kill it (kill -9) when the server has answered so many of its calls, or it has ended."""
+    def kill_after(self, server: Server, answered: float) -> Mapping[str, float]:
+        """Kill it (kill -9) when the server has answered so many of its calls, or it has ended. The
+        server's counters of that moment."""
         while self._process.poll() is None and server.counters()["answered"] < answered:
             time.sleep(LOOK_S)
+        with suppress(ProcessLookupError):  # so that it does nothing more while they are read
+            os.killpg(self._process.pid, signal.SIGSTOP)
+        counters = server.counters()
         self.kill()
+        return counters
 
     def kill(self) -> None:
         """The process and those that it started, at once."""
