@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
-from teola.tables.answer_table import AnswerTable
+from teola.tables.answer_table import AnswerTable, StoredAnswer
 from teola.tables.arrival_log import ArrivalLog
 from teola.tables.prompt_text import literal
 
@@ -142,7 +142,8 @@ class AnswersFile(AnswerTable):
                     [operator, at],
                 ).fetchall()
             }
-            missing = [answer for answer in answers if answer.key not in written]
+            stored = [StoredAnswer(*answer) for answer in answers]
+            missing = [answer for answer in stored if answer.key not in written]
             if missing:
                 self.insert(self.con, operator, missing, at)
         self.arrivals.remove()

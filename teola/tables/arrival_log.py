@@ -17,20 +17,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
-
-from teola.tables.answer_table import StoredAnswer
+from typing import Any, Final, NamedTuple
 
 MODE: Final = 0o600
 """Only the user reads it, as the answers file."""
 
 
 class LoggedAnswers(NamedTuple):
-    """Answers of one line. at: when they came, in UTC."""
+    """Answers of one line, each with the fields of a StoredAnswer. at: when they came, in UTC."""
 
     operator: str
     at: datetime
-    answers: list[StoredAnswer]
+    answers: list[list[Any]]
 
 
 class ArrivalLog:
@@ -44,7 +42,7 @@ class ArrivalLog:
         """Which of the two is written."""
         self._broken = False
 
-    def add(self, operator: str, answers: Sequence[StoredAnswer]) -> None:
+    def add(self, operator: str, answers: Sequence[tuple[Any, ...]]) -> None:
         """Note answers that have come. If that fails, as on a full disk, no more are noted, and the
         write of the answers file will tell."""
         if self._broken or not answers:
@@ -89,8 +87,7 @@ class ArrivalLog:
             for line in lines[:-1]:
                 try:
                     operator, at, answers = json.loads(line)
-                    stored = [StoredAnswer(*answer) for answer in answers]
-                    logged = LoggedAnswers(operator, datetime.fromisoformat(at), stored)
+                    logged = LoggedAnswers(operator, datetime.fromisoformat(at), answers)
                 except (ValueError, TypeError):
                     break
                 yield logged
