@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Final
 from platformdirs import user_cache_path
 
 LIMIT_S: Final = 1800.0
+NEWEST: Final = 14
+"""Minor version of the newest Python 3 that is looked for."""
 
 
 class NotMade(Exception):
@@ -28,23 +29,41 @@ class NotMade(Exception):
 
 
 @cache
-def python(name: str, wanted: Sequence[str]) -> Path:
+def python(name: str, wanted: Sequence[str], least: tuple[int, int] = (3, 0)) -> Path:
     """The interpreter of the environment `name` with these requirements, which is made if need be.
-    Raises NotMade."""
-    digest = hashlib.sha256(" ".join((*wanted, sys.version)).encode()).hexdigest()[:12]
+    least: version of its Python. Raises NotMade."""
+    base, version = _base(least)
+    digest = hashlib.sha256(" ".join((*wanted, version)).encode()).hexdigest()[:12]
     folder = user_cache_path("teola", ensure_exists=True) / f"{name}-{digest}"
     found = folder / "bin" / "python"
     with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "whole").exists():
-            _make(folder, found, wanted)
+            _make(folder, found, wanted, base)
     return found
 
 
-def _make(folder: Path, python: Path, wanted: Sequence[str]) -> None:
+def _base(least: tuple[int, int]) -> tuple[str, str]:
+    """The interpreter that makes an environment, and its `sys.version`: this one if it is new
+    enough, or the oldest one on the PATH that is. Raises NotMade."""
+    if sys.version_info[:2] >= least:
+        return sys.executable, sys.version
+    major, minor = least
+    for name in (f"python{major}.{newer}" for newer in range(minor, NEWEST + 1)):
+        if (path := shutil.which(name)) is None:
+            continue
+        code = "import sys, venv; print(sys.version, end='')"
+        ran = subprocess.run([path, "-c", code], capture_output=True, text=True)
+        if ran.returncode == 0:  # pyenv leaves names on the PATH that run nothing
+            return path, ran.stdout
+    raise NotMade(f"it needs Python {major}.{minor}, which is not on the PATH")
+
+
+def _make(folder: Path, python: Path, wanted: Sequence[str], base: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        venv.create(folder, with_pip=True)
+        make = [base, "-m", "venv", str(folder)]
+        subprocess.run(make, check=True, capture_output=True, text=True, timeout=LIMIT_S)
         command = [str(python), "-m", "pip", "install", "--quiet", "--no-cache-dir", *wanted]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_S)
     except subprocess.CalledProcessError as error:

@@ -14,6 +14,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -274,10 +275,30 @@ def warm(job: Job) -> Job:
     return job._replace(table=str(path), instruction=WARM)
 
 
+def family(pid: int) -> list[int]:
+    """A process and all that it has started, and those have, as far as they run (on Linux): what is
+    in a session of its own, too."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(stat.parent.name))
+    found = [pid]
+    for one in found:
+        found += children.get(one, ())
+    return found
+
+
 def resident_mb() -> float:
-    """The most that this process and its largest child had."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return max(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
+    """The most that this process or one of those that it started had."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)  # children that have ended
+    most = max(resource.getrusage(kind).ru_maxrss for kind in kinds)
+    for pid in family(os.getpid()):
+        with suppress(OSError):
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            peaks = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+            most = max([most, *peaks])
+    return most / 1024
 
 
 def main(system: str, file: str) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -123,7 +124,8 @@ class Table:
 
 
 def table(folder: Path, name: str, rows: int) -> Table:
-    """The first rows of a data set. Raises InputError."""
+    """The first rows of a data set. Those beyond its end are its rows once more: where no inputs
+    repeat, with the number of the round behind the last field. Raises InputError."""
     asked = DATA[name]
     path = next(
         (one for one in (folder / "tables" / asked.file, folder / asked.file) if one.is_file()),
@@ -131,4 +133,13 @@ def table(folder: Path, name: str, rows: int) -> Table:
     )
     if path is None:
         raise InputError(f"there is no {asked.file} in {folder} or its folder tables")
-    return Table(asked, tuple(asked.read(path)[:rows]))
+    return Table(asked, tuple(islice(_rounds(asked, asked.read(path)), rows)))
+
+
+def _rounds(asked: Asked, rows: list[Fields]) -> Iterator[Fields]:
+    yield from rows
+    for number in count(2):
+        for fields in rows:
+            last = list(fields)[-1]
+            more = {} if asked.repeats else {last: f"{fields[last]} ({number})"}
+            yield {**fields, **more}

@@ -18,10 +18,11 @@ NO_WHEEL: Final = "--only-binary=polar-llama"
 
 
 class Peer(NamedTuple):
-    """package: whose version is told. wanted: what pip is given."""
+    """package: whose version is told. wanted: what pip is given. least: version of its Python."""
 
     package: str
     wanted: tuple[str, ...]
+    least: tuple[int, int] = (3, 0)
 
 
 def _torch() -> tuple[str, ...]:
@@ -36,7 +37,8 @@ PEERS: Final = {
     "daft": Peer("daft", ("daft[openai]==0.7.26",)),
     "docetl": Peer("docetl", ("docetl==0.3.0",)),
     "lotus": Peer("lotus-ai", ("lotus-ai==1.2.4", *_torch())),
-    "palimpzest": Peer("palimpzest", ("palimpzest==0.9.0", *_torch())),
+    # Its metadata say Python 3.10, but it imports a name of `typing` that came with 3.12.
+    "palimpzest": Peer("palimpzest", ("palimpzest==0.9.0",), least=(3, 12)),
     "polar_llama": Peer("polar-llama", (NO_WHEEL, "polar-llama==0.9.1")),
     "ray_data": Peer("ray", ("ray[data]==2.60.0", "aiohttp", "pydantic")),
 }
@@ -58,7 +60,7 @@ def find(system: str) -> Installed:
         return Installed(f"openai {version('openai')}", Path(sys.executable))
     peer = PEERS[system]
     try:
-        python = environments.python(f"tables_peers-{system}", peer.wanted)
+        python = environments.python(f"tables_peers-{system}", peer.wanted, peer.least)
     except NotMade as error:
         return Installed(f"not installed: {error}", None)
     return Installed(environments.installed(python, peer.package), python)

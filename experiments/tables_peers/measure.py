@@ -21,6 +21,8 @@ from teola.runtime import machine
 
 ROWS: Final = (1000, 300)
 """Of each data set, and with --quick."""
+MOST_TRIED: Final = 1000
+"""Rows up to which systems are killed and get a bad row: that takes three runs more."""
 AT_ONCE: Final = 64
 """Calls that each system has open."""
 KEYS: Final = (
@@ -98,7 +100,7 @@ class Runs:
         with _Folder() as folder:
             server.begin(table)
             found = self._client(table, folder).wait()
-            counted = dict(server.counters())
+            counted: dict[str, Any] = dict(server.counters())
         if found.error:
             return row | {"version": f"{version}, not run: {found.error}"}, counted
         row |= {name: round(counted[name]) for name in ("calls", "prompt_tokens", "hit_tokens")}
@@ -106,19 +108,26 @@ class Runs:
         row["resident_mb"] = round(found.resident_mb, 1)
         if self._scripted:
             row["wrong"] = _wrong(table, found)
-            if table.asked.name == TRIED:
-                row["lost_after_kill"] = self._lost(counted["answered"])
+            if table.asked.name == TRIED and len(table.rows) <= MOST_TRIED:
+                kill = counted["kill"] = self._kill(counted["answered"])
+                row["lost_after_kill"] = kill["lost"]
                 row["failed_by_one_bad_row"] = self._failed()
         return row, counted
 
-    def _lost(self, needed: float) -> int:
-        """Answers that had come before it was killed and were asked for again afterwards: all that
-        were given, less those of a run that nobody kills."""
+    def _kill(self, needed: float) -> dict[str, int | None]:
+        """Kill it when half of the answers were given, and run it again. needed: answers of a whole
+        run. kept: those that the second run did not need any more. lost: what it had taken and not
+        kept; None where the second run failed."""
         with _Folder() as folder:
             self._server.begin(self._table)
-            self._client(self._table, folder).kill_after(self._server, needed / 2)
-            self._client(self._table, folder).wait()
-            return max(0, round(self._server.counters()["answered"] - needed))
+            at = self._client(self._table, folder).kill_after(self._server, needed / 2)
+            self._server.begin(self._table)
+            again = self._client(self._table, folder).wait()
+            kept = round(needed - self._server.counters()["answered"])
+        answered, taken = round(at["answered"]), round(at["taken"])
+        found: dict[str, int | None] = {"open": round(at["calls"]) - answered}
+        found |= {"answered": answered, "taken": taken, "kept": kept}
+        return found | {"lost": None if again.error else max(0, taken - kept)}
 
     def _failed(self) -> int:
         """Rows without their answer, but for the one that the server refuses."""

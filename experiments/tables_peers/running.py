@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 from experiments.common import environments
+from experiments.tables_peers.clients import family
 from experiments.tables_peers.data import Table
 from teola.errors import InputError, TeolaError
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LIMIT_S: Final = 600.0
-"""That a client may take for one run."""
+"""That a client may take for one run, of up to 20,000 rows."""
+ROW_LIMIT_S: Final = 0.03
+"""And for each row where there are more."""
 LOOK_S: Final = 0.02
 """Between two looks at how far a client is that will be killed."""
 
@@ -37,7 +40,8 @@ class Server(Protocol):
         ...
 
     def counters(self) -> Mapping[str, float]:
-        """What was asked since `begin`: calls, answered, prompt_tokens, hit_tokens."""
+        """What was asked since `begin`: calls, prompt_tokens, hit_tokens, and of the scripted
+        server answered, taken and more."""
         ...
 
 
@@ -138,6 +142,7 @@ class Client:
     ) -> None:
         place = Path(tempfile.mkdtemp(prefix="run-", dir=folder.parent))
         folder.mkdir(exist_ok=True)
+        self._limit_s = max(LIMIT_S, ROW_LIMIT_S * len(table.rows))
         self._result, self._log = place / "result.json", place / "log.txt"
         table.write(place / "rows.jsonl")
         job = {
@@ -167,9 +172,9 @@ class Client:
     def wait(self) -> Found:
         """Its result, once it has ended; what it started ends with it."""
         try:
-            self._process.wait(LIMIT_S)
+            self._process.wait(self._limit_s)
         except subprocess.TimeoutExpired:
-            return Found({}, LIMIT_S, 0.0, f"it took more than {LIMIT_S:.0f} s")
+            return Found({}, self._limit_s, 0.0, f"it took more than {self._limit_s:.0f} s")
         finally:
             self.kill()
         if not self._result.exists():
@@ -179,17 +184,30 @@ class Client:
         answers = {int(id): said for id, said in told["answers"].items()}
         return Found(answers, told["seconds"], told["resident_mb"], told["error"])
 
-    def kill_after(self, server: Server, answered: float) -> None:
-        """Kill it (kill -9) when the server has answered so many of its calls, or it has ended."""
+    def kill_after(self, server: Server, answered: float) -> Mapping[str, float]:
+        """Kill it (kill -9) when the server has answered so many of its calls, or it has ended. The
+        server's counters of that moment."""
         while self._process.poll() is None and server.counters()["answered"] < answered:
             time.sleep(LOOK_S)
+        self._signal(signal.SIGSTOP)  # so that it does nothing more while they are read
+        counters = server.counters()
         self.kill()
+        return counters
 
     def kill(self) -> None:
         """The process and those that it started, at once."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To its group, and to those that have left it, as Ray's processes do."""
+        pid = self._process.pid
+        others = family(pid) if self._process.poll() is None else []
+        with suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        for other in others:
+            with suppress(ProcessLookupError):
+                os.kill(other, number)
 
 
 def _variables(folder: Path) -> dict[str, str]:

@@ -53,6 +53,9 @@ class Model:
         self._waiting: dict[Hashable, asyncio.Future[int]] = {}
         self.instruction, self.fields = instruction, tuple(fields)
         self.calls = self.answered = self.refused = self.unreadable = self.strange = 0
+        self.untaken: set[object] = set()
+        """Connections with an answer after which the client has neither asked again nor closed
+        them: it may not have read the answer yet."""
         self.prompt_tokens = self.hit_tokens = 0
         self.work_s = 0.0
         """What the model itself took for its steps."""
@@ -62,6 +65,7 @@ class Model:
         return {
             "calls": self.calls,
             "answered": self.answered,
+            "taken": self.answered - len(self.untaken),
             "refused": self.refused,
             "unreadable": self.unreadable,
             "strange": self.strange,
@@ -179,10 +183,12 @@ class Server:
         ahead = b""
         try:
             while (received := await read_request(ahead, reader)) is not None:
+                self.model.untaken.discard(writer)
                 ahead = await unless_left(self._answer(received, writer), reader)
         except (ConnectionError, ClientLeft, asyncio.IncompleteReadError):
             pass
         finally:
+            self.model.untaken.discard(writer)
             writer.close()
 
     async def _answer(self, received: Received, writer: asyncio.StreamWriter) -> None:
@@ -213,6 +219,7 @@ class Server:
             answer = f"unreadable: {error}"
         cached = await model.generate(prompt)
         model.answered += 1
+        model.untaken.add(writer)
         await _says(writer, body, answer, _usage(len(prompt) // CHARACTERS + 1, cached))
 
 

@@ -25,6 +25,8 @@ from teola.tables.prompt_text import literal
 if TYPE_CHECKING:
     import duckdb
 
+    from teola.tables.arrival_log import ArrivalLog
+
 
 LEASE_S: Final = 60.0
 """Seconds for which a dead run keeps the keys that it has claimed."""
@@ -76,6 +78,8 @@ class AnswerTable:
 
     kept = False
     """Whether answers outlive the run."""
+    arrivals: ArrivalLog | None = None
+    """Where answers are noted until `add` writes them, for a process that is killed before."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self.con = con

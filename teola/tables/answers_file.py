@@ -1,7 +1,9 @@
 """Answers in a DuckDB file.
 
 A file has one writer: others are told who has it. What is written is on the disk when `add`
-returns. Only its user can read it, and what DuckDB writes beside it.
+returns. What comes between two writes is in a log beside it (`arrivals`), and where its process was
+killed, the next one that opens the file reads that. Only its user can read them, and what DuckDB
+writes beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
-from teola.tables.answer_table import AnswerTable
+from teola.tables.answer_table import AnswerTable, StoredAnswer
+from teola.tables.arrival_log import ArrivalLog
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
@@ -62,6 +65,7 @@ class AnswersFile(AnswerTable):
         self.con, self.path = con, path
         self._attached = False
         self.place(name, "")
+        self.arrivals: ArrivalLog = ArrivalLog(path)
         self._attach(path)
 
     def writing(self) -> AbstractContextManager[None]:
@@ -92,6 +96,7 @@ class AnswersFile(AnswerTable):
                         path.chmod(0o600)
                 self._check_version(path)
                 self.create_more()
+                self._take_arrivals(new)
         except duckdb.Error as error:
             self.close()
             raise _why_not(path, error, new) from None
@@ -126,8 +131,26 @@ class AnswersFile(AnswerTable):
                 f"version {VERSION}: give another file, or delete it"
             )
 
+    def _take_arrivals(self, new: bool) -> None:
+        """Write what a killed process had only noted. new: the file is, so a log beside it is of
+        one that somebody has deleted."""
+        for operator, at, answers in self.arrivals.left() if not new else ():
+            written = {
+                key
+                for (key,) in self.con.execute(
+                    f"SELECT key FROM {self.answers} WHERE operator = $1 AND asked_at >= $2",
+                    [operator, at],
+                ).fetchall()
+            }
+            stored = [StoredAnswer(*answer) for answer in answers]
+            missing = [answer for answer in stored if answer.key not in written]
+            if missing:
+                self.insert(self.con, operator, missing, at)
+        self.arrivals.remove()
+
     def close(self) -> None:
         """Let go of the file."""
+        self.arrivals.close()
         if self._attached:
             with contextlib.suppress(Exception), private_files():
                 self.con.execute(f"DETACH {self.schema}")

@@ -1,11 +1,12 @@
 """One run of rows: the questions of a call are sent, and their answers written as they come.
 
     reading thread    DuckDB ──▶ rows, as fast as the engine answers
-    answering thread  answers ──▶ `came`
+    answering thread  answers ──▶ `came`, and the log beside an answers file
     this thread       `came` ──▶ the answers table, 0.1 s after the last write or 8,192 rows
 
 An answer leaves `came` only once it is on the disk, so nothing that stops this thread (Ctrl-C, a
-full disk, an exception of a caller's function) loses what was paid for.
+full disk, an exception of a caller's function) loses what was paid for. What the log has is not
+lost where the process is killed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 BATCH: Final = 8192
 """Answers that are written together."""
 LOOK_S: Final = 0.1
-"""Seconds between two looks whether a run has to end, at which what came is written: a process
-that is killed loses what came within them. Rows that come faster share a write."""
+"""Seconds between two looks whether a run has to end, at which what came is written. Rows that come
+faster share a write."""
 READ: Final = 2048
 """Rows that are read, and claimed, at a time."""
 AWAITED_S: Final = 0.2
@@ -84,7 +85,8 @@ class QuestionRun:
         self.allowed, self.progress, self.wrote = allowed, progress, wrote
         self.extract = extractor(call)
         self.keys: dict[int, str] = {}
-        self.came: list[RowAnswer] = []
+        self.came: list[tuple[int, StoredAnswer]] = []
+        """Answers that are not written yet, by the ids of their rows."""
         self._lock, self._woken = threading.Lock(), threading.Event()
         self.over = self.failures = self.others = 0
 
@@ -189,8 +191,12 @@ class QuestionRun:
                 before = first
 
     def _hear(self, answers: Sequence[RowAnswer]) -> None:
+        rows = [self._stored(answer) for answer in answers]
+        arrivals = self.answers.arrivals
         with self._lock:
-            self.came += answers
+            self.came += zip((answer.id for answer in answers), rows, strict=True)
+            if arrivals is not None:
+                arrivals.add(self.operator.digest, rows)
         if len(self.came) >= BATCH:
             self._woken.set()
 
@@ -227,18 +233,27 @@ class QuestionRun:
     def _write(self) -> None:
         """Write answers that have come. If it fails, answers that are not stored yet are still in
         memory."""
-        left = len(self.came)  # not what comes meanwhile: that would be small writes without end
+        arrivals = self.answers.arrivals
+        with self._lock:
+            left = len(
+                self.came
+            )  # not what comes meanwhile: that would be small writes without end
+            if left and arrivals is not None:
+                arrivals.turn()
+        written = left
         while left:
             with self._lock:
                 batch = self.came[: min(left, BATCH)]
             left -= len(batch)
-            rows = [self._stored(answer) for answer in batch]
-            self.answers.add(self.operator.digest, rows)
+            self.answers.add(self.operator.digest, [row for _, row in batch])
             with self._lock:
                 del self.came[: len(batch)]
-            self._count(batch, rows)
+            self._count(batch)
             if self.progress is not None:
                 self.progress(self.stage, self.todo, self.over + self.others, self.failures)
+        if written and arrivals is not None:
+            with self._lock:
+                arrivals.written()
 
     def _stored(self, answer: RowAnswer) -> StoredAnswer:
         id, text, error, prompt, cached, generated = answer
@@ -247,17 +262,17 @@ class QuestionRun:
             self.stage.stray = text[:STRAY]
         return StoredAnswer(self.keys[id], value, storable(error), prompt, cached, generated)
 
-    def _count(self, batch: Sequence[RowAnswer], rows: Sequence[StoredAnswer]) -> None:
+    def _count(self, batch: Sequence[tuple[int, StoredAnswer]]) -> None:
         stage = self.stage
-        failed = [row for row in rows if row.error is not None]
+        failed = [row for _, row in batch if row.error is not None]
         if failed:
             self.spent.first_error = self.spent.first_error or failed[0].error
-        for answer in batch:
-            del self.keys[answer.id]
-            stage.prompt_tokens += answer.prompt_tokens
-            stage.cached_tokens += answer.cached or 0
-            stage.completion_tokens += answer.generated or 0
-        self.over += len(rows)
+        for id, row in batch:
+            del self.keys[id]
+            stage.prompt_tokens += row.prompt_tokens
+            stage.cached_tokens += row.cached_tokens or 0
+            stage.completion_tokens += row.completion_tokens or 0
+        self.over += len(batch)
         self.failures += len(failed)
         self.spent.failed += len(failed)
 
