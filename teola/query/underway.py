@@ -146,7 +146,7 @@ class Underway:
     def begin(self, run: Coroutine[Any, Any, None]) -> None:
         """Run it: `run` is all that is done from its beginning to its end."""
         if self._stops and self.job.caller is None:  # else whoever asks that one is told
-            self.job.people.on_wait, self.job.people.on_go_on = self._park, self.goes_on
+            self.job.people.on_wait = self.on_wait
         self.task = self.job.runtime.task(run)
 
     async def ran(self) -> Result:
@@ -158,8 +158,7 @@ class Underway:
         self.result = result
         self.job.forget()
         if self.job.caller is None:  # else they are those of the query around it
-            people = self.job.people  # which would hold this, which holds it
-            people.on_wait = people.on_go_on = lambda: None
+            self.job.people.on_wait = _nobody  # or it would hold this, which holds it
         self._wake_stopped()
 
     def cancel(self) -> None:
@@ -244,22 +243,16 @@ class Underway:
             self._accepted.set()
         await self.ended()
 
-    def pauses(self) -> None:
-        """It waits for people from now on."""
-
-    def goes_on(self) -> None:
-        """Something of it can go on again."""
-
     async def may_run(self) -> None:
         """Wait until it is accepted: what has not been does not run."""
         if self._accepted is not None:
             await self._accepted.wait()
 
-    def _park(self) -> None:
-        """Nothing of it can go on any more."""
-        self.noted, self.unkept = False, None
-        self.pauses()
-        self._begin_parking(self._parks())
+    def on_wait(self, waits: bool) -> None:
+        """Nothing of it can go on any more, or something can again."""
+        if waits:
+            self.noted, self.unkept = False, None
+            self._begin_parking(self._parks())
 
     def _begin_parking(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what parks it, and hold that no longer than it takes: it may wait for days."""
@@ -349,6 +342,10 @@ class Underway:
         """False if the query is not ours any more."""
         row = await here().aside(partial(ended, result, self.job.tenant), result.outputs)
         return await journal.end(row)
+
+
+def _nobody(waits: bool) -> None:
+    """Whoever is told when a query has ended."""
 
 
 def _packed(job: Job) -> tuple[str, list[Path]]:

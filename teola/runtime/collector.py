@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from functools import cache
 from typing import Final
 
 YOUNG: Final = 100_000
@@ -21,37 +21,52 @@ LIVE: Final = 10_000
 """The same of live queries, whose functions may leave large things in cycles."""
 
 _LOCK: Final = threading.Lock()
-_inside: list[int] = []
-"""Of those that are inside, how many new objects each wants."""
+_inside: Counter[int] = Counter()
+"""How many are inside, by how many new objects they want."""
 _before: tuple[int, int, int] = gc.get_threshold()
 """What was set before the first of them came."""
 _set: tuple[int, int, int] = _before
 """What was set for them last."""
 
 
-@contextmanager
-def seldom_collecting(young: int = YOUNG) -> Iterator[None]:
+class SeldomCollecting:
+    """A context, which any number may be in: they hold nothing of their own for it."""
+
+    __slots__ = ("_young",)
+
+    def __init__(self, young: int) -> None:
+        self._young = young
+
+    def __enter__(self) -> None:
+        """Somebody is inside."""
+        with _LOCK:
+            _wants(self._young)
+
+    def __exit__(self, *error: object) -> None:
+        """They have left."""
+        with _LOCK:
+            _leaves(self._young)
+
+
+@cache
+def seldom_collecting(young: int = YOUNG) -> SeldomCollecting:
     """Let Python search for garbage less often, as long as anybody is inside: after as many new
     objects as whoever wants most."""
-    with _LOCK:
-        _wants(young)
-    try:
-        yield
-    finally:
-        with _LOCK:
-            _leaves(young)
+    return SeldomCollecting(young)
 
 
 def _wants(young: int) -> None:
     global _before
     if not _inside:
         _before = gc.get_threshold()
-    _inside.append(young)
+    _inside[young] += 1
     _set_threshold()
 
 
 def _leaves(young: int) -> None:
-    _inside.remove(young)
+    _inside[young] -= 1
+    if not _inside[young]:
+        del _inside[young]
     if gc.get_threshold() != _set:
         return  # somebody else has set it meanwhile
     if _inside:

@@ -86,13 +86,10 @@ class Entry(Underway):
         """Clients are told larger numbers than this: earlier runs have had these."""
         return (self.run - 1) * RUN
 
-    def pauses(self) -> None:
+    def on_wait(self, waits: bool) -> None:
         """See Underway."""
-        self._on_pause(self, True)
-
-    def goes_on(self) -> None:
-        """See Underway."""
-        self._on_pause(self, False)
+        self._on_pause(self, waits)
+        super().on_wait(waits)
 
     async def ran(self) -> Result:
         """See Underway; the start of engines counts as its time."""
@@ -173,6 +170,7 @@ class Board:
         self.on_refused: Callable[[Problem], None] = lambda problem: None
         self.past: OrderedDict[str, Entry] = OrderedDict()
         self.past_bytes = self.waiting = 0
+        self._on_pause = self._pause  # one for all queries, which each hold it
 
     @property
     def running(self) -> dict[str, Entry]:
@@ -201,7 +199,7 @@ class Board:
         ticket = None
         if self.admission is not None:
             ticket = self.admission.admit(*self._load(app, ask), ask.deadline_s)
-        more: dict[str, Any] = {"settle": settle, "cleanup": cleanup, "on_pause": self._pause}
+        more: dict[str, Any] = {"settle": settle, "cleanup": cleanup, "on_pause": self._on_pause}
         keeping, question = self.desk.keeping(keeps), question_of(ask)
         return self._begin(Entry(job, keeping, mode, question=question, ticket=ticket, **more))
 
@@ -216,7 +214,7 @@ class Board:
             if self.admission is not None:
                 ticket = self.admission.take(*self._load(app, ask))
             more: dict[str, Any] = {"created": row.created, "run": row.runs, "cleanup": cleanup}
-            more["on_pause"] = self._pause
+            more["on_pause"] = self._on_pause
             keeping, question = self.desk.keeping(), question_of(ask)
             again = Entry(job, keeping, "background", question=question, ticket=ticket, **more)
             return self._begin(again)

@@ -94,13 +94,14 @@ class QuestionRun:
         """Ask rows. warm, shared: see RowsCall. Raises Stopped."""
         spent, call, cursor = self.spent, self.call, self.con.cursor()
         end: RowsEnd | None = None
+        reads = threading.Lock()
         try:
             left_s = spent.left_s()
             if left_s == 0.0:
                 spent.check()
             handle = self.ask_rows(
                 RowsCall(call.prompt, call.model or "llm", decode_of(call), warm, shared),
-                self._rows(cursor, sql),
+                self._rows(cursor, sql, reads),
                 self._hear,
                 deadline_s=left_s,
                 budget=spent.ledger,
@@ -121,7 +122,8 @@ class QuestionRun:
                 self._write()
             finally:
                 self.answers.release()
-                cursor.close()
+                with reads:  # rows that nobody asks any more may still be read
+                    cursor.close()
                 self.stage.asked += end.asked if end is not None else self.over
         self._judge(stopped, end)
 
@@ -175,9 +177,17 @@ class QuestionRun:
         if (why := self._failed()) is not None:  # the last answers may have been the ones too many
             raise why
 
-    def _rows(self, cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[Row]:
+    def _rows(
+        self, cursor: duckdb.DuckDBPyConnection, sql: str, reads: threading.Lock
+    ) -> Iterator[Row]:
         before: int | None = None
-        for batch in cursor.sql(sql).to_arrow_reader(READ):
+        with reads:
+            batches = cursor.sql(sql).to_arrow_reader(READ)
+        while True:
+            with reads:
+                batch = next(batches, None)
+            if batch is None:
+                return
             keys, texts, opens = (column.to_pylist() for column in batch.columns)
             own = set(self.answers.claim(self.operator.digest, keys))
             for key, text, first in zip(keys, texts, opens, strict=True):

@@ -1,4 +1,7 @@
-"""Reading files: what SQLite and DuckDB refuse without the filter, what the process stops alone."""
+"""Reading files: what SQLite and DuckDB refuse without the filter, what the process stops alone.
+
+Long because each layer is tried here with the others switched off.
+"""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class People:
     queries: all that ask through this and run.
     busy: steps of theirs that are in no graph, such as reading documents.
     on_ask: is told of each question.
-    on_wait, on_go_on: are told that nothing else can run, and that something can again.
+    on_wait: is told True when nothing else can run, and False when something can again.
     pauses: what queries let go then, by id.
     """
 
@@ -80,8 +80,7 @@ class People:
         self.queries: set[AsksPeople] = set()
         self.busy = 0
         self.on_ask: Callable[[Inquiry], None] = lambda inquiry: None
-        self.on_wait: Callable[[], None] = lambda: None
-        self.on_go_on: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[bool], None] = lambda waits: None
         self.pauses: dict[str, Callable[[], None]] = {}
         self.left_s = 0.0
         """What it has of its own time when it goes on."""
@@ -172,7 +171,7 @@ class People:
             query.stand_still()
         for let_go in self.pauses.values():
             let_go()
-        self.on_wait()
+        self.on_wait(True)
 
     def _go_on(self) -> None:
         if self._since is None:
@@ -180,7 +179,7 @@ class People:
         waited, self._since = asyncio.get_running_loop().time() - self._since, None
         for query in self.queries:
             query.postpone(waited)
-        self.on_go_on()
+        self.on_wait(False)
 
     def _close(self, id: str) -> None:
         found = self.open.pop(id, None)

@@ -1,4 +1,7 @@
-"""A database that lives: its tables are read again, and what is known of them stays at hand."""
+"""A database that lives: its tables are read again, and what is known of them stays at hand.
+
+Long because one clock and one set of databases is what all of it uses.
+"""
 
 from __future__ import annotations
 
