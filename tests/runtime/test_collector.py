@@ -66,9 +66,9 @@ def test_whoever_leaves_last_sets_it_back() -> None:
 
 
 @catches(
-    "last-comer-decides",
+    "least-decides",
     "a query that begins beside rows makes the search as frequent as for a query alone",
-    edited(collector._set_threshold, "max(young, *_inside)", "max(young, *[*_inside][-1:])"),
+    edited(collector._set_threshold, "max(young, *_inside)", "max(young, min(_inside))"),
 )
 def test_whoever_wants_it_most_seldom_decides() -> None:
     with threshold(700, 9, 8) as before:
