@@ -266,7 +266,8 @@ class ColumnNames:
         if table:
             named = [source for source in sources if source.alias == table]
             if named:  # SQLite takes two of one name, such as a function's and an alias like it
-                return self._has(max(named, key=lambda source: len(source.private)), name)
+                hides = lambda source: (name in source.private, len(source.private))  # noqa: E731
+                return self._has(max(named, key=hides), name)
             return self.dialect.methods and self._is_in(table, "", sources)  # a field of a column
         for source in sources:
             if name in source.private or (source.private and name == source.alias):

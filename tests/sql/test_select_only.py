@@ -261,6 +261,22 @@ OF_DUCKDB = (
 
 
 @catches(
+    "private-in-one-of-two",
+    "of two tables under one name only the one that hides more is asked",
+    edited("teola.sql.column_names:ColumnNames._is_in", "name in source.private, ", "False, "),
+)
+def test_of_two_tables_under_one_name_each_hides_its_own() -> None:
+    schema = Schema.of(
+        {"patients": ["id", "email"], "doctors": ["id", "email", "pay", "age"]},
+        private=["patients.email", "doctors.pay", "doctors.age"],
+    )
+    for hidden in ("email", "pay", "age"):
+        for of in ("patients AS x, doctors AS x", "doctors AS x, patients AS x"):
+            with pytest.raises(ToolError):
+                select_only(f"SELECT x.{hidden} FROM {of}", "sqlite", schema)
+
+
+@catches(
     "private-namesake",
     "a function hides a table with private columns that is called like it",
     edited("teola.sql.column_names:ColumnNames._is_in", "max(named, key=", "min(named, key="),
