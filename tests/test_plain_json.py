@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teola.plain_json import SPACED, STRICT, TIGHT, Style, json_pieces
+from teola.plain_json import SPACED, STRICT, TIGHT, Style, fits, json_pieces
 from teola.query.event_log import Event
 from teola.query.result import Result
 from teola.serve.api import _shown
@@ -34,6 +34,23 @@ values = st.recursive(
 @given(values, st.sampled_from((TIGHT, SPACED, STRICT)))
 def test_the_pieces_are_the_whole(value: Any, style: Style) -> None:
     assert "".join(json_pieces(value, style)) == style.write(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "values", "size"),
+    [
+        ("abcd", 1, 4),
+        ([], 1, 0),
+        ({"abc": "d"}, 3, 4),
+        ({"abc": {"d": ["e", "f"]}}, 7, 6),
+        ([["a"], {"b": 1.5}, None], 7, 18),
+    ],
+)
+def test_what_just_fits_fits_and_one_less_does_not(value: Any, values: int, size: int) -> None:
+    """A mapping counts its names, too, wherever it stands."""
+    assert fits(value, values, size)
+    assert not fits(value, values - 1, size)
+    assert not size or not fits(value, values, size - 1)
 
 
 def test_long_values_come_in_many_pieces() -> None:

@@ -234,6 +234,20 @@ def test_a_line_that_is_not_whole_ends_a_log(torn: bytes, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_log_holds_no_more_than_came_since_the_write_before(tmp_path: Path) -> None:
+    log = ArrivalLog(tmp_path / "answers.duckdb")
+    most = 0
+    for k in range(6):
+        log.add("op", [(f"key {k}", "yes", None, 1, None, None)])
+        most = most or log._paths[0].stat().st_size
+        log.turn()
+        log.written()
+        assert [path.stat().st_size for path in log._paths if path.exists()] == [0] * min(k + 1, 2)
+    assert most > 0
+    log.close()
+    assert not list(tmp_path.iterdir())
+
+
 def test_where_no_log_can_be_written_answers_are(tmp_path: Path) -> None:
     """Its name is taken by a link, through which nothing is written."""
     path, other = tmp_path / "answers.duckdb", tmp_path / "other"

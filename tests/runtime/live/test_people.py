@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -172,6 +173,36 @@ def test_it_waits_only_when_nothing_else_can_run(runtime: Runtime) -> None:
     assert time.monotonic() - began >= 0.3
     assert waiting.state == "waiting"
     assert app.resume(waiting.query_id, "yes").outputs == {"said": "yes", "slow": "tides"}
+
+
+class Mute:
+    """A query of which nothing runs."""
+
+    callers = ()
+    run = SimpleNamespace(status=())
+    context = SimpleNamespace(deadline=1e9)
+
+    def stand_still(self) -> None: ...
+
+    def postpone(self, by_s: float) -> None: ...
+
+
+@catches(
+    "goes-on-unheard",
+    "a query that was answered still counts as one that waits",
+    edited(People._go_on, "self.on_wait(False)", "pass"),
+)
+async def test_it_is_told_when_a_query_waits_and_goes_on_and_waits_again() -> None:
+    people, heard = People("q"), list[bool]()
+    query: Any = Mute()
+    people.on_wait = heard.append
+    people.queries.add(query)
+    for id in "ab":
+        inquiry = Inquiry(id, "q", "ask", "c", "Well?", {})
+        people.ask(inquiry, query, 60.0, lambda answer: None, lambda error: None)
+        people._looked()
+        people.answer(id, "yes")
+    assert heard == [True, False, True, False]
 
 
 @catches(
