@@ -1,4 +1,7 @@
-"""Queries that ask people: they wait, are answered, and go on."""
+"""Queries that ask people: they wait, are answered, and go on.
+
+Long because each way in which a question may end is a test of its own.
+"""
 
 from __future__ import annotations
 
