@@ -67,7 +67,7 @@ def fits(value: Any, values: int, size: int) -> bool:
     left: list[Collection[Any]] = [(value,)]
     values -= 1
     while left:
-        for item in left.pop():  # no more than `values` once were: they are counted before
+        for item in left.pop():  # which were counted when they were put there
             kind = type(item)
             if kind is str:
                 size -= len(item)

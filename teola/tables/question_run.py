@@ -245,9 +245,8 @@ class QuestionRun:
         memory."""
         arrivals = self.answers.arrivals
         with self._lock:
-            left = len(
-                self.came
-            )  # not what comes meanwhile: that would be small writes without end
+            # Not what comes meanwhile: that would be small writes without end.
+            left = len(self.came)
             if left and arrivals is not None:
                 arrivals.turn()
         written = left
