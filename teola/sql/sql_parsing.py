@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,6 +22,7 @@ from teola.sql.dialects.dialect import SqlDialect, names
 
 if TYPE_CHECKING:
     from sqlglot import Parser, exp
+    from sqlglot.dialects.dialect import Dialect
     from sqlglot.tokenizer_core import Token
 
 MOST_CHARACTERS: Final = 10_000
@@ -112,10 +115,18 @@ def _depth(sql: str) -> int:
     return deepest
 
 
-def _tokens(sql: str, dialect: SqlDialect) -> list[Token]:
+def _loaded(dialect: SqlDialect) -> Dialect:
+    """sqlglot's own. While another thread imports it, its registry has half of it, with the parser
+    and the generator of no dialect, and what is made of those is kept: so wait for the import."""
     from sqlglot.dialects.dialect import Dialect
 
-    return Dialect.get_or_raise(dialect.name).tokenize(sql)
+    with suppress(ModuleNotFoundError):  # of a plugin, which the registry imports
+        import_module(f"sqlglot.dialects.{dialect.name}")
+    return Dialect.get_or_raise(dialect.name)
+
+
+def _tokens(sql: str, dialect: SqlDialect) -> list[Token]:
+    return _loaded(dialect).tokenize(sql)
 
 
 def _statements(sql: str, tokens: list[Token], dialect: SqlDialect) -> tuple[list[exp.Expr], bool]:
@@ -197,19 +208,15 @@ def _limits_in_brackets(sql: str, tokens: Sequence[Token]) -> str | None:
 
 
 def _parser(dialect: SqlDialect) -> Parser:
-    from sqlglot.dialects.dialect import Dialect
-
     parser_class: Any = _parser_class(dialect)
-    parser: Parser = parser_class(dialect=Dialect.get_or_raise(dialect.name), max_nodes=MOST_NODES)
+    parser: Parser = parser_class(dialect=_loaded(dialect), max_nodes=MOST_NODES)
     return parser
 
 
 @cache
 def _parser_class(dialect: SqlDialect) -> type[Parser]:
     """The dialect's parser without classes of functions."""
-    from sqlglot.dialects.dialect import Dialect
-
-    base: Any = Dialect.get_or_raise(dialect.name).parser_class
+    base: Any = _loaded(dialect).parser_class
     functions = {n: f for n, f in base.FUNCTION_PARSERS.items() if n.lower() in dialect.grammar}
     parser_class: type[Parser] = type(
         f"Plain{base.__name__}",
@@ -239,10 +246,9 @@ def _generator_class(dialect: SqlDialect) -> Any:
     """The dialect's generator without translations, which expect classes of functions: they make
     one argument of `string_agg(DISTINCT kind, ',')`, and lose WITHIN GROUP and IGNORE NULLS."""
     from sqlglot import exp
-    from sqlglot.dialects.dialect import Dialect
     from sqlglot.generator import Generator
 
-    base: Any = Dialect.get_or_raise(dialect.name).generator_class
+    base: Any = _loaded(dialect).generator_class
 
     def written_lambda(writer: Any, node: exp.Lambda) -> str:
         parameters = {name.name.lower() for name in node.expressions}

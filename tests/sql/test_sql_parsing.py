@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -18,6 +20,32 @@ from teola.sql.sql_parsing import MOST_CHARACTERS, ParsedStatement, read_stateme
 from tests.planted import catches, edited
 
 DIALECTS = ("sqlite", "postgres", "duckdb")
+TWO_THREADS = """
+import threading
+from importlib import import_module
+from sqlglot.dialects import dialect
+from teola.sql.select_only import select_only
+
+paused, goes_on, make = threading.Event(), threading.Event(), dialect.new_trie
+
+def pausing(mapping):
+    if threading.current_thread() is importing and not paused.is_set():
+        paused.set()
+        goes_on.wait(60)
+    return make(mapping)
+
+dialect.new_trie = pausing
+importing = threading.Thread(target=import_module, args=("sqlglot.dialects.sqlite",))
+importing.start()
+assert paused.wait(60) and "sqlite" in dialect.Dialect.__class__._classes
+timer = threading.Timer(0.5, goes_on.set)
+timer.start()
+for sql in ("SELECT current_timestamp", "SELECT a ->> '$.b' FROM t"):
+    assert select_only(sql, "sqlite", ["t"]) == sql.replace("current", "CURRENT").replace(
+        "timestamp", "TIMESTAMP"
+    )
+"""
+"""A first statement is filtered while another thread is in the middle of importing its dialect."""
 
 
 def _again(sql: str, written: str, dialect: str) -> bool:
@@ -113,3 +141,14 @@ def test_no_kind_that_a_check_names_is_taken_unseen(dialect: str) -> None:
         kinds = {kind for listed in named for kind in re.findall(r"exp\.(\w+)", listed)}
         assert len(kinds) >= 6
         assert plain.isdisjoint(kinds)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_dialect_that_is_being_imported_is_waited_for(waits: bool) -> None:
+    """Without that, half of it would be taken, and kept."""
+    script = TWO_THREADS
+    if not waits:
+        script = "import teola.sql.sql_parsing as p\np.import_module = str\n" + script
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ran.returncode == 0) is waits, ran.stderr
+    assert waits or "is not taken here" in ran.stderr
