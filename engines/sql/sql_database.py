@@ -213,7 +213,7 @@ class SqlDatabase:
         if self._secret is None or self._address is None:
             return said
         where = self._address.where
-        for form in (where, str(Path(where).expanduser().absolute()), where[:LONGEST_NAME]):
+        for form in (where, where[:LONGEST_NAME]):
             said = said.replace(form, f"what {self._secret} says")
         return said
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from threading import Timer
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -77,9 +76,8 @@ def opened_duckdb(path: str, limits: LookupLimits) -> Iterator[duckdb.DuckDBPyCo
         "allow_community_extensions": False,
         "python_enable_replacements": False,
     }
-    where = str(Path(path).expanduser().absolute())
     try:
-        with closing(duckdb.connect(where, read_only=True, config=settings)) as connection:
+        with closing(duckdb.connect(path, read_only=True, config=settings)) as connection:
             timer = Timer(limits.seconds, connection.interrupt)
             timer.daemon = True
             timer.start()

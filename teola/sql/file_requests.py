@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-from teola.errors import LONGEST_NAME, ToolError
+from teola.errors import ToolError
 from teola.sql.sql_rows import LookupLimits, Rows
 from teola.sql.sql_schema import Schema
 
@@ -26,11 +26,10 @@ def read(request: dict[str, Any], limits: LookupLimits, schema: Schema | None) -
 
 
 def dialect(request: dict[str, Any], limits: LookupLimits, schema: Schema | None) -> str:
-    """Whether a file is a database of SQLite or of DuckDB. Raises ToolError."""
-    path = request["path"]
-    name = path[:LONGEST_NAME]
+    """Whether a file is a database of SQLite or of DuckDB; `name` is what its path is called in
+    errors. Raises ToolError."""
+    name, place = request["name"], Path(request["path"])
     try:
-        place = Path(path).expanduser()
         if stat.S_ISFIFO(place.stat().st_mode) or stat.S_ISSOCK(place.stat().st_mode):
             raise ToolError(f"{name} is a pipe or a socket, and no file of a database")
         with open(place, "rb") as file:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+from teola.errors import LONGEST_NAME, ToolError
 from teola.sql.postgres_reader import read_postgres
 from teola.sql.select_only import select_only
 from teola.sql.sql_children import children
@@ -22,20 +24,26 @@ SERVERS: Final = ("postgresql://", "postgres://")
 
 @dataclass(frozen=True, slots=True)
 class SqlAddress:
-    """Where a database is. dialect: sqlite, postgres or duckdb. where: a path, or a DSN, which is
-    never printed."""
+    """Where a database is. dialect: sqlite, postgres or duckdb. where: an absolute path, or a
+    DSN, which is never printed."""
 
     dialect: str
     where: str = field(repr=False)
 
     @classmethod
     def of(cls, where: str) -> SqlAddress:
-        """The address in a path or a DSN. Raises ToolError for what is no database."""
+        """The address in a path or a DSN; a path is taken from the folder that is current now, and
+        keeps its place when that changes. Raises ToolError for what is no database."""
         if where.startswith(SERVERS):
             return cls("postgres", where)
+        try:
+            path = str(Path(where).expanduser().absolute())
+        except (OSError, RuntimeError) as error:  # no current folder, no such user
+            raise ToolError(f"{where[:LONGEST_NAME]} cannot be read: {error}") from None
         # Not here: a process that opens and closes a file gives up the locks it has on it, and
         # whoever calls this may write to the same database.
-        return cls(children.ask("dialect", LookupLimits(), path=where)["result"], where)
+        found = children.ask("dialect", LookupLimits(), path=path, name=where[:LONGEST_NAME])
+        return cls(found["result"], path)
 
 
 def look_up(

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from time import monotonic
 from typing import Final
 from urllib.parse import quote
@@ -84,7 +83,7 @@ def read_sqlite(path: str, sql: str, limits: LookupLimits, schema: Schema | None
 @contextmanager
 def opened_sqlite(path: str, limits: LookupLimits) -> Iterator[sqlite3.Connection]:
     """A connection that can only read, for limited seconds. Errors of SQLite become ToolError."""
-    address = f"file:{quote(str(Path(path).expanduser().absolute()))}?mode=ro"
+    address = f"file:{quote(path)}?mode=ro"
     until = monotonic() + limits.seconds
     try:
         with closing(sqlite3.connect(address, uri=True, timeout=limits.seconds)) as connection:
@@ -109,7 +108,7 @@ def opened_sqlite(path: str, limits: LookupLimits) -> Iterator[sqlite3.Connectio
 
 def _writes_ahead(path: str) -> bool:
     try:
-        with open(Path(path).expanduser(), "rb") as file:
+        with open(path, "rb") as file:
             return file.read(20)[18:] == b"\2\2"
     except OSError:
         return False

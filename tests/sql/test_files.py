@@ -388,6 +388,28 @@ def test_what_is_no_database_is_told(tmp_path: Path, harbour: Path) -> None:
         look_up(SqlAddress.of(str(cut)), "SELECT * FROM berths", PATIENT)
 
 
+@catches(
+    "path-of-child",
+    "a path is taken from the folder in which the process that reads files was started",
+    edited(SqlAddress.of, "str(Path(where).expanduser().absolute())", "where"),
+)
+def test_a_path_begins_in_the_folder_that_is_current(
+    harbour: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other statements have started the process that reads it, in another folder."""
+    SqlAddress.of(str(harbour))
+    other = tmp_path / "other"
+    other.mkdir()
+    name = f"there{harbour.suffix}"
+    made(other / name, rows=3)
+    monkeypatch.chdir(other)
+    address = SqlAddress.of(name)
+    monkeypatch.chdir(tmp_path)
+    assert look_up(address, "SELECT count(*) FROM berths", PATIENT).rows == [[3]]
+    with pytest.raises(ToolError, match=f"^there is no file {name}$"):
+        SqlAddress.of(name)
+
+
 def test_a_file_that_another_process_writes_is_told(tmp_path: Path) -> None:
     path = made(tmp_path / "harbour.duckdb")
     with closing(duckdb.connect(str(path))), pytest.raises(ToolError, match="another process"):
