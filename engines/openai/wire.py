@@ -352,7 +352,7 @@ def _refusal(
             f"{server} has no model {model!r} ({status}): name one of its /v1/models"
         )
     if status in (400, 413, 422):
-        return _bad_request(server, model, fields)
+        return _bad_request(server, model, status, fields)
     if status in (429, 503, 529):
         return EngineBusy(f"{server} takes no more calls now ({status})", after_s=after_s)
     if status in (502, 504):
@@ -363,7 +363,7 @@ def _refusal(
     return EngineError(f"{server} failed ({status}{about}): see its log", retryable=status >= 500)
 
 
-def _bad_request(server: str, model: str, fields: ErrorFields) -> EngineError:
+def _bad_request(server: str, model: str, status: int, fields: ErrorFields) -> EngineError:
     message = fields.message
     if "chat template" in message or "chat_template" in message:
         return NoChatTemplate(
@@ -376,11 +376,11 @@ def _bad_request(server: str, model: str, fields: ErrorFields) -> EngineError:
     if (named := _UNSUPPORTED.search(message)) is not None:
         field = named[1] or named[2]
         return UnknownField(
-            f"{server} does not take the field {field!r} (400{about}): leave it out with the "
+            f"{server} does not take the field {field!r} ({status}{about}): leave it out with the "
             f'option omit = ["{field}"]',
             field,
         )
-    return BadRequest(f"{server} refuses the request as invalid (400{about}): see its log")
+    return BadRequest(f"{server} refuses the request as invalid ({status}{about}): see its log")
 
 
 def too_long(

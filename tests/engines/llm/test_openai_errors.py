@@ -13,6 +13,7 @@ from teola_engines.openai.error_fields import MOST, MOST_SAID, ErrorFields, sent
 from teola_engines.openai.wire import (
     AnswerPiece,
     BadRequest,
+    NoChatTemplate,
     NoSchema,
     NoTools,
     TooLong,
@@ -20,6 +21,7 @@ from teola_engines.openai.wire import (
     finish_reason,
     read_piece,
     refusal,
+    too_long,
 )
 
 
@@ -50,42 +52,128 @@ def test_every_status_has_its_error_also_within_a_stream() -> None:
         assert "failed (500" in str(error)
 
 
+NO_KEY = "s refuses the API key ({}): give one that may use 'm'"
+NO_MODEL = "s has no model 'm' ({}): name one of its /v1/models"
+USED_UP = (
+    "the quota of the API key at s is used up ({}, insufficient_quota): "
+    "look at its account there, or give another key"
+)
+LONGER = (
+    "the prompt and its answer exceed the context{} of 'm' (s): "
+    "use fewer or smaller chunks, or a smaller max_tokens"
+)
+NO_SEED = "s does not take the field 'seed' ({}): leave it out with the option omit = [\"seed\"]"
+NO_TOOLS, THESE_TOOLS = "s takes no tools ({})", "s refuses the tools of a request ({})"
+SCHEMALESS = "s holds answers to no such schema ({})"
+INVALID = "s refuses the request as invalid ({}): see its log"
+NO_TEMPLATE = "model 'm' (s) has no chat template: set api='completions' or 'auto'"
+FULL = "s takes no more calls now ({})"
+
+
 @pytest.mark.parametrize(
-    ("status", "error", "kind"),
+    ("status", "error", "kind", "told"),
     [
-        (400, {"message": "API key not valid. Please pass another"}, EngineError),
-        (400, {"message": "gpt-9 is not a valid model ID"}, EngineError),
-        (400, {"message": "x", "code": "model_not_found"}, EngineError),
-        (429, {"message": "x", "type": "insufficient_quota"}, EngineError),
-        (429, {"message": "x", "details": [{"violations": "QuotaPerDay"}]}, EngineError),
-        (400, {"message": "Your credit balance is too low"}, EngineError),
-        (400, {"message": "prompt is too long: 9 tokens > 7 maximum"}, TooLong),
-        (422, {"message": "`inputs` tokens + `max_new_tokens` must be <= 7. Given: 9"}, TooLong),
-        (400, {"message": "Unsupported parameter: 'seed' is not supported here"}, UnknownField),
-        (400, {"message": "'seed' is not supported with this model"}, UnknownField),
-        (400, {"message": "tools are not supported"}, NoTools),
-        (501, {"message": "tool_choice is not supported"}, NoTools),
-        (429, {"message": "tools are not supported"}, EngineBusy),
-        (400, {"message": "x", "param": "response_format.json_schema"}, NoSchema),
-        (500, {"message": "failed to compile grammar"}, NoSchema),
-        (503, {"message": "failed to compile grammar"}, EngineBusy),
+        (401, {"message": "x"}, EngineError, NO_KEY),
+        (403, {"message": "x"}, EngineError, NO_KEY),
+        (400, {"message": "API key not valid. Please pass another"}, EngineError, NO_KEY),
+        (429, {"message": "Invalid API key"}, EngineBusy, FULL),
+        (400, {"message": "gpt-9 is not a valid model ID"}, EngineError, NO_MODEL),
+        (422, {"message": "gpt-9 is not a valid model ID"}, BadRequest, INVALID),
+        (400, {"message": "x", "code": "model_not_found"}, EngineError, NO_MODEL),
+        (400, {"message": "x", "type": "invalid_model"}, EngineError, NO_MODEL),
+        (404, {"message": "x"}, EngineError, NO_MODEL),
+        (402, {"message": "x"}, EngineError, USED_UP),
+        (429, {"message": "x", "type": "insufficient_quota"}, EngineError, USED_UP),
+        (429, {"message": "x", "code": "billing_hard_limit_reached"}, EngineError, USED_UP),
+        (429, {"message": "x", "details": [{"violations": "QuotaPerDay"}]}, EngineError, USED_UP),
+        (400, {"message": "Your credit balance is too low"}, EngineError, USED_UP),
+        (400, {"message": "prompt is too long: 9 tokens > 7 maximum"}, TooLong, LONGER),
+        (422, {"message": "`inputs` tokens + `max_new_tokens` must be <= 7."}, TooLong, LONGER),
+        (413, {"message": "beyond the context size"}, TooLong, LONGER),
+        (400, {"message": "x", "code": "context_length_exceeded"}, TooLong, LONGER),
+        (400, {"message": "Unsupported parameter: 'seed' is not known"}, UnknownField, NO_SEED),
+        (422, {"message": "'seed' is not supported with this model"}, UnknownField, NO_SEED),
+        (400, {"message": "the tokenizer has no chat_template"}, NoChatTemplate, NO_TEMPLATE),
+        (400, {"message": "m has no chat template for tools"}, NoChatTemplate, NO_TEMPLATE),
+        (400, {"message": "tools are not supported"}, NoTools, NO_TOOLS),
+        (501, {"message": "tool_choice is not supported"}, NoTools, NO_TOOLS),
+        (422, {"message": "tools.0 is unknown"}, NoTools, THESE_TOOLS),
+        (429, {"message": "tools are not supported"}, EngineBusy, FULL),
+        (400, {"message": "x", "param": "response_format.json_schema"}, NoSchema, SCHEMALESS),
+        (500, {"message": "failed to compile grammar"}, NoSchema, SCHEMALESS),
+        (503, {"message": "failed to compile grammar"}, EngineBusy, FULL),
+        (413, {"message": "x"}, BadRequest, INVALID),
+        (502, {"message": "x"}, EngineAway, "s is out of reach behind its gateway ({})"),
+        (408, {"message": "x"}, EngineUnavailable, "s waited too long for the request ({})"),
+        (418, {"message": "x"}, EngineError, "s failed ({}): see its log"),
     ],
 )
 def test_words_say_more_than_a_status(
-    status: int, error: dict[str, Any], kind: type[EngineError]
+    status: int, error: dict[str, Any], kind: type[EngineError], told: str
 ) -> None:
-    told = refusal("s", "m", status, {"error": error})
-    assert type(told) is kind, told
-    assert told.retryable is (kind is EngineBusy)
-    if isinstance(told, (NoTools, NoSchema)):
-        assert told.instead.said == error["message"]
-        assert told.instead.retryable is (status >= 500)
+    found = refusal("s", "m", status, {"error": error})
+    assert type(found) is kind, found
+    of_seven = " of 7 tokens" if "7" in error["message"] else ""
+    assert str(found) == told.format(of_seven if kind is TooLong else status)
+    assert found.retryable is (kind in (EngineBusy, EngineAway, EngineUnavailable))
+    if isinstance(found, (NoTools, NoSchema)):
+        assert found.instead.said == error["message"]
+        assert found.instead.retryable is (status >= 500)
     else:
-        assert told.said == error["message"]
-    if isinstance(told, UnknownField):
-        assert told.field == "seed"
-    if isinstance(told, TooLong):
-        assert "context of 7 tokens" in str(told)
+        assert found.said == error["message"]
+    if isinstance(found, UnknownField):
+        assert found.field == "seed"
+
+
+def test_what_a_server_calls_an_error_is_told_beside_its_status() -> None:
+    named = {"message": "words", "type": "t", "code": "c", "param": "p"}
+    told = str(refusal("s", "m", 500, {"error": named}))
+    assert told == "s failed (500, t, c, p): see its log"
+    for status in (400, 413, 422):
+        told = str(refusal("s", "m", status, {"error": named}))
+        assert told == f"s refuses the request as invalid ({status}, t, c, p): see its log"
+        said = str(refusal("s", "m", status, {"error": named | {"message": "unknown 'seed'"}}))
+        assert said == NO_SEED.format(f"{status}, t, c, p")
+
+
+@pytest.mark.parametrize(
+    ("limit", "counts", "told"),
+    [
+        (None, (), "the prompt and its answer exceed the context of 'm' (s): "),
+        (1, (), "the prompt and its answer exceed the context of 1 tokens of 'm' (s): "),
+        (7, (3, 5), "the prompt and its answer (3 and 5) exceed the context of 7 tokens of"),
+        (7, (1, 0), "the prompt and its answer (1 and 0) exceed the context of 7 tokens of"),
+    ],
+)
+def test_what_is_known_of_a_prompt_that_is_too_long_is_told(
+    limit: int | None, counts: tuple[int, ...], told: str
+) -> None:
+    assert str(too_long("s", "m", limit, *counts)).startswith(told)
+
+
+def test_when_to_ask_again_is_what_headers_say_and_else_the_body() -> None:
+    waits = {"error": {"message": "x", "details": [{"retryDelay": "9s"}]}}
+    for body, after_s, found in ((waits, None, 9.0), (waits, 0.0, 0.0), ({}, None, None)):
+        error = refusal("s", "m", 429, body, after_s)
+        assert isinstance(error, EngineBusy)
+        assert error.after_s == found
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (None, "s ended its stream before the answer was complete"),
+        ("content_filter", "s withheld the answer (content filter)"),
+        ("SAFETY", "s withheld the answer (content filter)"),
+        ("abort", "s gave the answer up (abort)"),
+        ("Error", "s gave the answer up (Error)"),
+    ],
+)
+def test_an_answer_that_is_none_says_why(reason: str | None, told: str) -> None:
+    with pytest.raises(EngineError) as caught:
+        finish_reason(reason, "s")
+    assert str(caught.value) == told
+    assert caught.value.retryable is ("withheld" not in told)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 import pytest
 
 from teola.engine import LeftOfMinute, Usage
-from teola.errors import EngineError
 from teola_engines.openai import budget_headers, wire
 from teola_engines.openai.calls import CallsText
 
@@ -162,14 +161,3 @@ def test_of_how_much_it_is_left_is_said_beside_it(name, dialect, limit, known):
 @pytest.mark.usefixtures("clock")
 def test_when_servers_want_to_be_asked_again(headers, seconds):
     assert budget_headers.retry_after(headers) == seconds
-
-
-@pytest.mark.parametrize(
-    ("reason", "retryable", "says"),
-    [("content_filter", False, "withheld"), ("abort", True, r"gave the answer up \(abort\)")],
-)
-def test_an_answer_that_ends_otherwise_is_an_error(reason, retryable, says):
-    with pytest.raises(EngineError, match=says) as caught:
-        wire.finish_reason(reason, "s")
-    assert caught.value.retryable is retryable
-    assert wire.finish_reason("tool_calls", "s") == "stop"
