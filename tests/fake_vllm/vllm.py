@@ -170,4 +170,7 @@ class AsyncLLM:
 
 
 def _common(ids: list[int], kept: list[int]) -> int:
-    return next((k for k, (a, b) in enumerate(zip(ids, kept)) if a != b), min(len(ids), len(kept)))
+    return next(
+        (k for k, (a, b) in enumerate(zip(ids, kept, strict=False)) if a != b),
+        min(len(ids), len(kept)),
+    )
