@@ -63,6 +63,19 @@ def test_how_many_items_a_primitive_has_is_said_from_two_on() -> None:
         assert f's{count}<br>tool_call{said}"' in text
 
 
+def test_names_are_quoted_as_each_form_wants_it() -> None:
+    made = Graph('a "b"', [tool('c\\d "e"\nf')], {})
+    quoted = "c\\\\d 'e'\\nf"
+    dot = render(made, "dot").splitlines()
+    assert dot[0] == "digraph \"a 'b'\" {"
+    assert dot[3] == f'  subgraph cluster_0 {{ label="{quoted}";'
+    assert dot[4].startswith(f'    "{quoted}" [label="{quoted}\\ntool_call", shape=box,')
+    mermaid = render(made, "mermaid").splitlines()
+    assert mermaid[1:3] == [
+        f'  subgraph c0["{quoted}"]', f'    n0["{quoted}<br>tool_call"]',
+    ]  # fmt: skip
+
+
 def test_rendering_is_deterministic(graph: Graph) -> None:
     again = Graph(graph.name, graph.primitives, graph.outputs, graph.inputs)
     assert render(graph, "mermaid") == render(again, "mermaid")
