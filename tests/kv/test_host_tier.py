@@ -9,6 +9,7 @@ import pytest
 
 from teola.engine import NextRead
 from teola.kv import POLICIES, Access, BlockCache, make_policy
+from teola.kv.host_tier import HostTier, Use
 from teola.kv.policies.next_use import NextUse
 from teola.kv.policies.workload_aware import WorkloadAware
 from tests.planted import catches, edited
@@ -52,6 +53,16 @@ class Copied:
     def tiers(self) -> tuple[set[object], set[object]]:
         assert self.cache.host is not None
         return set(self.cache._cached), set(self.cache.host.keys())
+
+
+def test_a_tier_of_nothing_is_refused_and_one_block_is_one() -> None:
+    with pytest.raises(ValueError, match=r"^a host tier needs at least one block$"):
+        HostTier(0, make_policy("lru"))
+    tier, use = HostTier(1, make_policy("lru")), Use(0, Access(), 0.0)
+    assert tier.put("a", use, 1.0) == (0, None)
+    assert tier.put("b", use, 2.0) == (0, "a")
+    assert tier.take("b") == 0
+    assert tier.put("c", use, 3.0) == (0, None), "the slot is free again"
 
 
 @catches(

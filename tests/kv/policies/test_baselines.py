@@ -5,13 +5,16 @@ from __future__ import annotations
 import random
 from math import inf
 from sys import maxsize
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from teola.engine import NextRead
 from teola.errors import InputError, UnknownName
 from teola.kv import POLICIES, Access, make_policy
-from teola.kv.policies import FirstIn, Gdfs
+from teola.kv.host_tier import below
+from teola.kv.policies import FirstIn, Gdfs, Lru
 from teola.kv.policies.ranks import Ranked, Ranks
 from tests.kv.policies.replaying import Watched, asked
 from tests.planted import catches, edited
@@ -120,22 +123,78 @@ def test_what_somebody_holds_is_never_evicted(policy: str) -> None:
     assert made.cache.acquire((), 3, Access(), 9.0) is None, "two of four are taken"
 
 
+ABOVE, FROM_0 = "must be a number above 0, got", "must be a number from 0 on, got"
+WHOLE = "must be a whole number from 1 on, got"
+
+
 @pytest.mark.parametrize(
-    ("policy", "option", "value"),
+    ("policy", "option", "value", "told"),
     [
-        ("gdfs", "dearer", -1),
-        ("workload_aware", "life_s", 0),
-        ("workload_aware", "life_s", "long"),
-        ("workload_aware", "window_s", True),
-        ("workload_aware", "min_samples", 1.5),
-        ("workload_aware", "refit_s", 4000),
-        ("next_use", "refit_s", 0),
-        ("next_use", "life_s", "fitted"),
+        ("gdfs", "dearer", -1, f"{FROM_0} -1"),
+        ("gdfs", "dearer", 1.1e9, f"{FROM_0} 1100000000.0"),
+        ("workload_aware", "life_s", 0, f"{ABOVE} 0"),
+        ("workload_aware", "life_s", "long", "must be a number above 0 or 'fitted', got 'long'"),
+        ("workload_aware", "window_s", True, f"{ABOVE} True"),
+        ("workload_aware", "window_s", None, f"{ABOVE} None"),
+        ("workload_aware", "refit_s", 0.0, f"{ABOVE} 0.0"),
+        ("workload_aware", "min_samples", 1.5, f"{WHOLE} 1.5"),
+        ("workload_aware", "min_samples", 0, f"{WHOLE} 0"),
+        ("workload_aware", "min_samples", True, f"{WHOLE} True"),
+        ("workload_aware", "same_s", -0.1, f"{FROM_0} -0.1"),
+        (
+            "workload_aware",
+            "refit_s",
+            4000,
+            "must not be more than window_s, or nothing would be left to fit; got 4000 and 3600.0",
+        ),
+        ("next_use", "refit_s", 0, f"{ABOVE} 0"),
+        ("next_use", "window_s", 0, f"{ABOVE} 0"),
+        ("next_use", "min_samples", 0, f"{WHOLE} 0"),
+        ("next_use", "life_s", "fitted", f"{ABOVE} 'fitted'"),
+        ("next_use", "life_s", inf, f"{ABOVE} inf"),
     ],
 )
-def test_options_are_checked(policy: str, option: str, value: object) -> None:
-    with pytest.raises(InputError, match=f"eviction policy '{policy}': {option}"):
+def test_options_are_checked(policy: str, option: str, value: object, told: str) -> None:
+    with pytest.raises(InputError) as caught:
         make_policy(policy, **{option: value})
+    assert str(caught.value) == f"eviction policy {policy!r}: {option} {told}"
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("gdfs", {"dearer": 0}),
+        ("gdfs", {"dearer": 1e9}),
+        ("workload_aware", {"life_s": inf}),
+        ("workload_aware", {"life_s": "fitted", "same_s": 0, "min_samples": 1}),
+        ("workload_aware", {"refit_s": 50.0, "window_s": 50.0}),
+        ("next_use", {"life_s": 1e9, "window_s": inf, "min_samples": 1}),
+    ],
+)
+def test_options_may_be_as_small_and_as_large_as_they_make_sense(
+    policy: str, options: dict[str, Any]
+) -> None:
+    assert type(make_policy(policy, **options)) is POLICIES[policy]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_tier_below_goes_by_a_fresh_policy_of_the_same_kind(policy: str) -> None:
+    above = make_policy(policy)
+    above.touch([7], ["x"], 0, Access(), 0.0)
+    above.offer([7], 0.0)
+    lower = below(above)
+    assert type(lower) is type(above)
+    lower.touch([3], ["y"], 0, Access(), 1.0)
+    lower.offer([3], 1.0)
+    assert (lower.evict(2.0), above.evict(2.0)) == (3, 7)
+    assert type(below(SimpleNamespace())) is Lru  # type: ignore[arg-type]  # it says nothing
+
+
+def test_the_tier_below_goes_by_the_same_options() -> None:
+    dear = below(Gdfs(1.0))
+    dear.touch([0, 1], "ab", 0, Access(), 0.0)
+    dear.offer([1, 0], 0.0)
+    assert dear.evict(0.0) == 0, "the end of a prompt is dearer"
 
 
 def test_an_unknown_option_is_refused_with_the_valid_ones() -> None:
