@@ -6,6 +6,7 @@ import pytest
 from teola.engine import LeftOfMinute, Usage
 from teola_engines.openai import budget_headers, wire
 from teola_engines.openai.calls import CallsText
+from teola_engines.openai.wire import AnswerPiece
 
 
 async def pieces(*chunks):
@@ -27,24 +28,32 @@ async def test_a_line_without_end_is_given_up():
             pass
 
 
-@pytest.mark.parametrize("event", [3, {}, {"choices": 3}, {"choices": [3]}, {"choices": None}])
-def test_events_of_another_kind_are_no_pieces(event):
-    with pytest.raises(ValueError, match="no"):
-        wire.read_piece(json.dumps(event), "s", "m")
+def listed(*choices):
+    return json.dumps({"choices": [*choices]})
 
 
 @pytest.mark.parametrize(
-    ("choice", "levels"),
+    ("event", "told"),
     [
-        ({"delta": {}, "finish_reason": 5}, 0),
-        ({"delta": {}, "finish_reason": ["stop"]}, 0),
-        ({}, 99_999),
+        ("3", "not an object"),
+        ("[]", "not an object"),
+        ("[[]]", "not an object"),
+        ("{}", "no choices"),
+        ('{"choices": 3}', "no choices"),
+        ('{"choices": null}', "no choices"),
+        (listed(3), "a choice is not an object"),
+        (listed({"delta": {}, "finish_reason": 5}), "a finish_reason is a text"),
+        (listed({"delta": {}, "finish_reason": ["stop"]}), "a finish_reason is a text"),
+        (listed({"delta": {"tool_calls": 3}}), "tool_calls is no list"),
+        (listed({"delta": {"tool_calls": [3]}}), "a tool call without a function"),
+        (listed({"delta": {"tool_calls": [{"function": 3}]}}), "a tool call without a function"),
+        ("[" * 99_999 + listed({}) + "]" * 99_999, "more levels than any event has"),
     ],
 )
-def test_events_with_wrong_values_are_no_pieces(choice, levels):
-    event = json.dumps({"choices": [choice]})
-    with pytest.raises(ValueError, match=r"finish_reason|levels"):
-        wire.read_piece("[" * levels + event + "]" * levels, "s", "m")
+def test_events_of_another_kind_are_no_pieces(event, told):
+    with pytest.raises(ValueError, match=f"^{told}$"):
+        wire.read_piece(event, "s", "m")
+    assert wire.read_piece(json.dumps({"choices": [], "usage": None}), "s", "m") == AnswerPiece()
 
 
 @pytest.mark.parametrize(
