@@ -366,3 +366,22 @@ def test_each_call_is_looked_at_when_its_first_token_is_late_and_when_it_is_late
                 sent[k] = now
             if (at := hedging.alarm()) is not None:
                 heappush(timers, at)
+
+
+@pytest.mark.parametrize("twice", [None, 98, 99])
+def test_a_call_goes_on_without_a_try_that_it_has_no_longer(twice: int | None) -> None:
+    """Neither as its first try nor as its second one; a call that is not here does not go on."""
+    world = Hedged(Server(call_s=5.0), Server(call_s=5.0))
+    world.comes(1)
+    world.run(until=1.0)
+    queue = world.queue
+    ((key, work),) = queue.works.items()
+    ((_, first),) = work.flying.values()
+    assert first not in (98, 99)
+    if twice is not None:
+        queue.hedging = Hedging(0.1)
+        queue.hedging.began(key, Backup(1, twice, 0.5))
+    assert queue.runs_twice(key) is (twice is not None)
+    for batch in (first, 98, 99):
+        assert queue.goes_on_without(key, batch) is (batch not in (first, twice)), batch
+        assert not queue.goes_on_without(("nobody", 0), batch)

@@ -17,7 +17,7 @@ from teola.learning.observer import Observer
 from teola.policies.work import Slice, Work
 from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import InstanceDown
+from teola.schedule.events import InstanceDown, LimitsTold
 from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
     LONGEST_S,
@@ -296,6 +296,30 @@ def test_what_the_server_says_is_left_is_believed_for_five_minutes() -> None:
     budget.told(0, reset_s=9e6, now=10.0)
     assert budget.opens_at(1, 10.0) == 10.0 + LONGEST_S
     assert budget.left(10.0 + LONGEST_S) == inf
+
+
+@pytest.mark.parametrize(("ago_s", "counted"), [(4.0, False), (3.0, True), (2.0, True)])
+@pytest.mark.parametrize("which", ["requests", "tokens", "both"])
+def test_what_is_told_is_as_old_as_the_call_that_it_answers(
+    ago_s: float, counted: bool, which: str
+) -> None:
+    """What was drawn since then is not in it; and it may tell of one budget alone."""
+    queue, account = Refusing(Server()).queue, ApiAccount()
+    queue.instances.limit(0, "e", account)
+    account.requests.draw(1, 5.0)
+    account.tokens.draw(30, 5.0)
+    requests, tokens = (which in (name, "both") for name in ("requests", "tokens"))
+    told = LimitsTold(
+        "e", 0, 10 if requests else None, 100 if tokens else None, 60.0, 40.0, ago_s, 20, 200
+    )
+    assert queue.limits_told(told, 8.0) == []
+    late = 0 if counted else 1
+    assert account.requests.left(8.0) == (10 - late if requests else inf)
+    assert account.tokens.left(8.0) == (100 - 30 * late if tokens else inf)
+    assert account.requests.size == (20 if requests else inf)
+    assert account.tokens.size == (200 if tokens else inf)
+    assert account.requests.opens_at(15, 8.0) == (68.0 if requests else 8.0)
+    assert account.tokens.opens_at(150, 8.0) == (48.0 if tokens else 8.0)
 
 
 def test_what_several_say_of_one_account_holds_where_it_is_less() -> None:
