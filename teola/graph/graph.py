@@ -196,7 +196,7 @@ class Graph:
 
     def _check_producer(self, id: str, where: str) -> None:
         if id not in self.by_id:
-            near = get_close_matches(id, self.by_id, n=1)
+            near = get_close_matches(id, self.by_id)
             hint = f"; the nearest is {near[0]!r}" if near else ""
             raise GraphError(f"{where} {id!r}, which does not exist{hint}")
 
@@ -207,7 +207,7 @@ class Graph:
             self._check_producer(ref.producer, f"{where} reads")
             valid = self[ref.producer].outputs
         if ref.port not in valid:
-            near = get_close_matches(ref.port, list(valid), n=1)
+            near = get_close_matches(ref.port, valid)
             hint = f"; the nearest is {near[0]!r}" if near else ""
             raise GraphError(
                 f"{where} reads {ref.port!r} of {ref.producer!r}, which gives only "

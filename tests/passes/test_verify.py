@@ -125,3 +125,19 @@ def test_a_store_is_read_before_it_is_changed_whatever_says_so() -> None:
     verify(made, made)
     with pytest.raises(GraphError, match="'write' no longer follows 'search' in store"):
         verify(made, changed(made, only("write", after=())))
+
+
+def test_a_store_is_read_after_it_was_changed_whatever_says_so() -> None:
+    """Once the first write of two stores is behind it; what is in another store does not matter."""
+    first, second = (
+        replace(search(f"write{k}", "embed", 3), op=Op.INGESTION, outputs=("stored",), engine=store)
+        for k, store in enumerate(("vectorstore", "other"))
+    )
+    orders = tuple(Order(p.id, "order of the template") for p in (first, second))
+    late = search("late", "embed", 3, after=orders)
+    primitives = [*p_graph().primitives, first, second, late]
+    made = Graph("test", primitives, {"answer": Ref("u", "out")}, ["question", "scope"])
+    verify(made, changed(made, only("late", after=orders[:1])))
+    with pytest.raises(GraphError) as caught:
+        verify(made, changed(made, only("late", after=orders[1:])))
+    assert str(caught.value) == "'late' no longer follows 'write0' in store 'vectorstore'"

@@ -8,7 +8,7 @@ import pytest
 
 from teola_engines.embedding.encoder import EncodedText
 from teola_engines.llm.quoting import choose
-from teola_engines.llm.sentences import Sentence, sentences
+from teola_engines.llm.sentences import _LONGEST, Sentence, sentences
 
 
 def texts(text: str) -> list[str]:
@@ -99,6 +99,69 @@ def test_long_sentences_are_cut_between_semicolons() -> None:
     text = "; ".join(f"this is clause number {i} of a sentence without an end" for i in range(12))
     assert len(texts(text)) == 12
     assert " ".join(texts(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b.", []),
+        ("a b c.", ["a b c."]),
+        ("Fees. They are high.", ["Fees. They are high."]),
+        ("One two three four. They are high.", ["One two three four. They are high."]),
+        ("One two three four five. They are.", ["One two three four five.", "They are."]),
+        ("Gebühren. Sie sind hoch.", ["Gebühren.", "Sie sind hoch."]),
+        (
+            "What is it then? Yes. Never. It ends… Fine, it ends.",
+            ["What is it then? Yes.", "Never.", "It ends…", "Fine, it ends."],
+        ),
+        ("See the whole of Fig. 3 there. Now go.", ["See the whole of Fig. 3 there.", "Now go."]),
+        ("It was all done by Mr. Smith. He left.", ["It was all done by Mr. Smith.", "He left."]),
+        ('He said it all too often. "No more." (So he left.)',
+         ["He said it all too often.", '"No more."', "(So he left.)"]),
+    ],
+)  # fmt: skip
+def test_where_a_sentence_ends(text: str, expected: list[str]) -> None:
+    """A few words in front stay with what follows; an abbreviation ends nothing."""
+    assert texts(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("###### Six\nbelow it here", [Sentence("below it here", "Six")]),
+        ("####### Seven\nbelow it", [Sentence("####### Seven below it")]),
+        ("# A #\ntext here", [Sentence("text here", "A")]),
+        ("# A\n# B\ntext here", [Sentence("A"), Sentence("text here", "B")]),
+        ("# A\n\n# B", [Sentence("A"), Sentence("B")]),
+        ("# A\n| x | y |\n# B\ntext here", [Sentence("text here", "B")]),
+        ("# A\n..\n# B", [Sentence("A"), Sentence("B")]),
+        ("One\n===\ntext here\nTwo\n---", [Sentence("text here Two", "One")]),
+        ("---\ntext here", [Sentence("text here")]),
+        ("before it\n- one item\ngoes on\n\nbehind it",
+         [Sentence("before it"), Sentence("one item goes on"), Sentence("behind it")]),
+        ("1) one item\n2. two item\n• three\n1234) no item", [
+            Sentence("one item"), Sentence("two item"), Sentence("three 1234) no item"),
+        ]),
+        ("> quoted text\n> goes on", [Sentence("quoted text goes on")]),
+        ("text | bar |\ntext here", [Sentence("text here")]),
+        ("one    two    three\nunit:    price here", [Sentence("unit: price here")]),
+        ("~~~\ncode here\n~~~~\ntext here", [Sentence("text here")]),
+        ("text\n```py\ncode here\n\n```\nmore text", [Sentence("text"), Sentence("more text")]),
+        ('![pic](x.png "t") and [link](u) ``code``', [Sentence("pic and link code")]),
+        ("***all*** of **it** is *so* a*b*c", [Sentence("all of it is so a*b*c")]),
+    ],
+)  # fmt: skip
+def test_what_stands_under_which_heading_and_what_is_none(
+    text: str, expected: list[Sentence]
+) -> None:
+    assert sentences(text) == expected
+
+
+def test_a_sentence_is_cut_at_semicolons_only_if_it_is_very_long() -> None:
+    for length, pieces in ((_LONGEST, 1), (_LONGEST + 1, 2)):
+        first = "x" * (length - len("; and more"))
+        found = texts(f"{first}; and more")
+        assert found == ([f"{first}; and more"] if pieces == 1 else [f"{first};", "and more"])
 
 
 LENGTH = 20_000
