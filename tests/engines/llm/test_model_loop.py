@@ -4,6 +4,7 @@ what can be found."""
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from teola.engine import Delta, TextPart
+from teola.errors import EngineError
+from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
 from teola.kv import token_keys
 from teola_engines.llm import TransformersModel
-from teola_engines.llm.model_loop import ModelLoop
+from teola_engines.llm.model_loop import DRAW_BITS, ModelJob, ModelLoop
 from teola_engines.llm.paged_model import PagedModel
 from tests.engines.llm.listening import Listener
 from tests.engines.llm.test_transformers_model import (
@@ -219,3 +222,61 @@ async def test_what_the_cache_keeps_is_told_before_the_answers_that_changed_it(
         engine.close()
     await late.ended()
     assert [change async for change in engine.prefix_changes()] == []
+
+
+async def test_tokens_are_drawn_by_their_chances_and_else_the_likeliest(
+    whole: TransformersModel,
+) -> None:
+    """By a job's own seed, whoever is beside it; what is only computed, the likeliest, too."""
+    import torch
+
+    loop, asked = whole._started(), question(TEXT, max_tokens=6)
+    ids = whole._call_ids(asked, complete=True)
+    for seed in range(30):
+        chance = random.Random(seed)
+        heats = [chance.choice([None, 0.0, 0.3, 1.0, 5.0]) for _ in range(4)]
+        jobs: list[ModelJob | None] = []
+        for k, heat in enumerate(heats):
+            job = whole._job(asked, ids, DecodeParams(temperature=heat or 0.0))
+            job.seed = seed + k
+            jobs.append(None if heat is None else job)
+        draws = [random.Random(seed + k) for k in range(4)]
+        for _ in range(3):
+            logits = torch.tensor([[chance.gauss(0, 2) for _ in range(9)] for _ in range(4)])
+            expected = []
+            for k, heat in enumerate(heats):
+                row = logits[k].tolist()
+                if not heat:
+                    expected.append(max(range(9), key=row.__getitem__))
+                    continue
+                weights = [math.exp((each - max(row)) / heat) for each in row]
+                drawn = draws[k].getrandbits(DRAW_BITS) / 2**DRAW_BITS * sum(weights)
+                expected.append(next(t for t in range(9) if sum(weights[: t + 1]) > drawn))
+            assert loop._choose(jobs, logits.clone()).tolist() == expected
+    last = loop._choose(jobs[:1], torch.tensor([[0.0, 1.0, 7.0]]))
+    assert last.shape == (1,)
+
+
+async def test_a_step_that_cannot_be_computed_fails_its_calls_and_no_others(
+    model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TransformersModel(name="big", model=model_folder, dtype="float32")
+    engine.start()
+    try:
+        first, _, _ = await answer(engine, question(TEXT, max_tokens=6))
+        with monkeypatch.context() as broken:
+            broken.setattr(PagedModel, "forward", lambda self, rows: 1 / 0)
+            with pytest.raises(EngineError) as caught:
+                await answer(engine, question(TEXT, max_tokens=6))
+        assert str(caught.value) == (
+            "big could not compute a step: ZeroDivisionError: division by zero"
+        )
+        assert caught.value.retryable
+        assert (await answer(engine, question(TEXT, max_tokens=6)))[0] == first
+        assert engine.kv is not None
+        assert engine.kv.available == engine.kv.blocks
+        loop = engine._started()
+    finally:
+        engine.close()
+    assert loop._stopped
+    assert not loop._jobs
