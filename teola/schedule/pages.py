@@ -52,8 +52,7 @@ class Pages:
     def forget(self, instances: int) -> None:
         """Note that these instances keep nothing any more. instances: a bit for each."""
         for last, kept in [*self.kept.items()]:
-            if kept & instances:
-                self._leave(last, kept & ~instances)
+            self._leave(last, kept & ~instances)
 
     def _leave(self, last: Hashable, instances: int) -> None:
         """Leave a page to those of its instances that are named here."""

@@ -1,4 +1,7 @@
-"""A vLLM of our own as an engine: its process is real, and runs a stand-in for vLLM's package."""
+"""A vLLM of our own as an engine: its process is real, and runs a stand-in for vLLM's package.
+
+Long because one engine is driven from its options to its death.
+"""
 
 from __future__ import annotations
 
