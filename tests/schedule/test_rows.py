@@ -261,6 +261,8 @@ def test_rows_that_failed_go_again_when_the_rest_is_over_and_are_errors_in_the_e
     assert bed.over(RowsOver)[-1].failed == [(3, broken)]
     bed.hear(bed.core.tell("rows", SourceEnded(), 5.0))
     assert bed.over(Finish) == [Finish("rows", State.PARTIAL, None, ())]
+    budget = bed.core.queues["llm"].retry_budget
+    assert (budget.retries, budget.budgeted) == (3, 3), "each row that was tried again"
 
 
 @catches(
@@ -308,12 +310,15 @@ class Hears(RoutingPolicy):
 
     def __init__(self, at: int) -> None:
         self.at, self.told = at, list[tuple[str, int]]()
+        self.generated: list[int | None] = []
 
     def order(self, loads: Loads, now: float) -> list[int]:
         return [self.at] if self.at in loads else []
 
     def observe(self, event: Any, now: float) -> None:
         self.told.append((type(event).__name__, event.instance))
+        if isinstance(event, Finished):
+            self.generated.append(event.generated)
 
 
 @pytest.mark.parametrize("instance", [0, 1, 2])
@@ -327,8 +332,9 @@ def test_to_a_router_a_window_is_one_call_wherever_it_is(instance: int) -> None:
         assert sent.instance == instance
         ((_, lo, hi),) = sent.slices
         rows += hi - lo
-        flying += bed.tell(ended(sent, *range(lo, hi)), 1.0)
+        flying += bed.tell(replace(ended(sent, *range(lo, hi)), generated=3 * (hi - lo)), 1.0)
     assert rows == 20
+    assert heard.generated == [3], "as long as its rows' answers are on average"
     assert heard.told == [("Dispatched", instance), ("Prefilled", instance), ("Finished", instance)]
 
 

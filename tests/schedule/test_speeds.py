@@ -145,3 +145,5 @@ def test_of_those_that_come_together_the_one_looks_that_can_wait_longest() -> No
     sent = [one for one in world.queue.dispatch(60.0) if isinstance(one, Dispatch)]
     places = {w.primitive: one.instance for one in sent for w, _, _ in one.slices}
     assert places == {0: 0, 1: 1, 2: 0}
+    tries = {w.primitive: (w.tries, w.excused) for one in sent for w, _, _ in one.slices}
+    assert tries == {0: (0, 0), 1: (1, 1), 2: (0, 0)}, "to look costs no try, and gives none"
