@@ -352,6 +352,92 @@ def test_nothing_is_held_for_longer_than_held_s() -> None:
     assert ask(at_once, "new", prompt(("new", 300)), 2.0) >= 0
 
 
+# --- turns ----------------------------------------------------------------------------------
+
+
+def beside(queue: EngineQueue, tokens: int = 600) -> dict[str, tuple[Any, ...]]:
+    """Two programs left their KV on instance 0, and a call of one, `p`, is answered there."""
+    prompts = {name: prompt((name, tokens)) for name in ("p", "q")}
+    for name, keys in prompts.items():
+        turn(queue, name, keys, 0.0, affinity=0)
+    decoding(queue, 1, 60, 0.0)  # nobody would move
+    assert ask(queue, "p goes on", (*prompts["p"], "p"), 2.0, "p") == 0
+    queue.dispatch(2.0)
+    first(queue, "p goes on", 2.0)
+    return prompts
+
+
+@catches(
+    "no-turns",
+    "two programs push each other out, call by call",
+    edited(GraphAware._turn_s, "out <= 0", "True"),
+)
+def test_programs_that_do_not_fit_beside_each_other_take_turns() -> None:
+    queue = routed()
+    prompts = beside(queue)
+    assert ask(queue, "next", (*prompts["q"], "next"), 2.0, "q") == -1
+    end(queue, "p goes on", 2.1, 1)
+    queue.dispatch(2.1)
+    assert queue.works["next", 0].affinity == 0
+    assert not held(queue)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "program", "where"),
+    [
+        (600, "q", -1),
+        (400, "q", 0),  # both fit
+        (600, "p", 0),  # it is the one that runs there
+        (600, "other", 0),  # it left nothing there
+    ],
+)
+def test_a_call_waits_for_its_turn_only_where_another_program_has_its_place(
+    tokens: int, program: str, where: int
+) -> None:
+    queue = routed()
+    prompts = beside(queue, tokens)
+    keys = prompts.get(program, prompts["q"])
+    assert ask(queue, "next", (*keys, "next"), 2.0, program) == where
+
+
+@catches(
+    "turns-without-gate",
+    "calls wait for their turn, though the gate is left out",
+    edited(GraphAware._turn_s, "not self.gate or ", ""),
+)
+def test_without_the_gate_nobody_waits_for_a_turn() -> None:
+    queue = routed(gate=False)
+    prompts = beside(queue)
+    assert ask(queue, "next", (*prompts["q"], "next"), 2.0, "q") == 0
+
+
+@catches(
+    "turns-for-ever",
+    "a call waits for its turn as long as the other program calls",
+    edited(GraphAware._turn_s, "TURNS * (1 + behind)", "1e6 * (1 + behind)"),
+)
+@catches(
+    "turn-not-looked-at",
+    "nobody looks when a call has waited long enough for its turn",
+    edited(GraphAware._choose, "min(self._look_at, turn)", "self._look_at"),
+)
+def test_a_turn_is_waited_for_as_long_as_a_change_would_cost_those_who_wait() -> None:
+    """Thrice what `p` would compute again, for the call and for half of the one that runs there."""
+    queue = routed()
+    prompts = beside(queue)
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    assert ask(queue, "next", (*prompts["q"], "next"), 2.0, "q") == -1
+    out = policy.programs.claims("p", 0) + 601 + policy._answer - 1000
+    until = 2.0 + 3 * (1 + 1 / 2) * out * TOKEN_S
+    assert policy.wake_at(2.0) == pytest.approx(until)
+    queue.dispatch(until - 0.01)
+    assert held(queue) == {"next"}
+    queue.dispatch(until + 0.01)
+    assert not held(queue)
+    assert queue.works["next", 0].affinity == 0
+
+
 # --- hits first -----------------------------------------------------------------------------
 
 
@@ -668,6 +754,11 @@ def recounted(programs: Programs) -> None:
         assert programs.claimed[i] == sum(program.claim for program in here)
         assert programs.owners[i] == sum(program.owner for program in here)
         assert programs.settled[i] == sum(program.claim for program in here if program.owner)
+        works = {one.name: one for one in here if one.works and one.claim}
+        assert {k: one for k, one in programs.running[i].items() if one.claim} == works
+        for name in ("", *works):
+            others = [one.claim for one in works.values() if one.name != name]
+            assert programs.largest_beside(name, i) == max(others, default=0)
     away = {program.name for program in everybody if program.since is not None}
     assert programs._since.keys() == away
 

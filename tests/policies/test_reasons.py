@@ -300,7 +300,7 @@ def test_what_its_instance_leaves_behind_has_a_reason_of_its_own() -> None:
     ),
 )
 def test_a_call_that_was_held_tells_for_how_long_and_why() -> None:
-    queue = told(GraphAware(), max_batch=50, kv_blocks=1000)
+    queue = told(GraphAware(), max_batch=50, kv_blocks=1300)
     returns = queue.placing.routing.programs.returns
     for _ in range(30):  # others came back after 3 s
         returns.back(returns.away("any", 0.0), 3.0)

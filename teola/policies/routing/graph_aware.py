@@ -5,7 +5,8 @@ that come back (`programs.py`). Five switches, each of which can be left out:
 
     gate      a call that finds hardly anything may not push out what programs will read again,
               while a second for which it is held saves more than a second (`_gain`): it waits for
-              room where it costs least, and never where nothing runs
+              room where it costs least, and never where nothing runs. Two programs that do not fit
+              beside each other where both left their KV take turns there (`_turn_s`)
     hits      such a call is held, too, while others are being computed there: what is found goes
               first. Of those held, the one that is computed soonest goes first, for which one that
               has waited `ageing` seconds counts as a second shorter. It is not sent elsewhere
@@ -64,6 +65,9 @@ out as much, which has to be computed again, too."""
 PUSHED_ON: Final = 2.0
 """How often one counts each held call that waits behind what is computed again: that pushes out
 what others have to compute again, too."""
+TURNS: Final = 3.0
+"""How often what a program would push out of another one's KV could be computed, with everyone who
+waits behind that, for as long as it waits for its turn."""
 SWITCHES: Final = ("gate", "hits", "home", "siblings", "ahead")
 
 
@@ -178,11 +182,14 @@ class GraphAware(RoutingPolicy):
             heappush(self._dues, early)
             self._by = Because.AHEAD, ()
             return HELD
-        if not self._long(work, best, offers):
+        if (turn := work.arrival + self._turn_s(work, program, best, offers)) > now:
+            self._look_at = min(self._look_at, turn)
+            self._by = Because.GATE, ()
+        elif not self._long(work, best, offers) or self._open(work, best, offers, now):
             return best
-        if self._open(work, best, offers, now):
-            return best
-        self._by = Because.HITS if self.hits and offers.seen[best].pending else Because.GATE, ()
+        else:
+            hits = self.hits and offers.seen[best].pending
+            self._by = Because.HITS if hits else Because.GATE, ()
         candidates = (i for i, cost in enumerate(offers.costs) if cost < inf)
         shortest = min(self._prefill_s(work, i, offers) for i in candidates)
         waiting = Waiting(shortest + self.ageing * work.arrival, work.seq, work, best)
@@ -222,6 +229,19 @@ class GraphAware(RoutingPolicy):
         """Whether a call finds hardly anything, and takes more than a step to compute."""
         missing = offers.missing[i]
         return missing > self.view.limits[i].max_batch and 2 * missing > work.tokens
+
+    def _turn_s(self, work: Work, program: Program | None, i: int, offers: Offers) -> float:
+        """For how long after it came a call waits until another program has no call where its own
+        left its KV, because both do not fit there: else each call would push out what the next one
+        of the other is to find. 0: it does not wait."""
+        if not self.gate or program is None or program.at != i or self._excess(work, i) <= 0:
+            return 0.0
+        other = self.programs.largest_beside(program.name, i)
+        out = min(other, other + work.tokens + self._answer - self._room[i])
+        if out <= 0:
+            return 0.0
+        behind = PUSHED_ON * len(self._held) + STALLED * offers.seen[i].calls
+        return TURNS * (1 + behind) * prefill_s(self.view.profiles[i], out, other)
 
     def _open(self, work: Work, i: int, offers: Offers, now: float) -> bool:
         """Whether a call that finds hardly anything may go there now."""

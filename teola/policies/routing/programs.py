@@ -61,8 +61,8 @@ class Program:
 class Programs:
     """The programs of one engine. By instance: claimed, tokens; owners, programs with a claim that
     have come back, or are waited for; settled, what those claim; away, those of them that have no
-    call, the first that went first. depth: tells how many of a prompt's blocks an instance keeps
-    (`EngineView.depth`)."""
+    call, the first that went first; running, programs that have calls there. depth: tells how many
+    of a prompt's blocks an instance keeps (`EngineView.depth`)."""
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class Programs:
         self.owners = [0] * instances
         self.settled = [0] * instances
         self.away = [OrderedDict[str, Program]() for _ in range(instances)]
+        self.running = [dict[str, Program]() for _ in range(instances)]
         self.returns = Returns()
         self._depth, self._block_tokens = depth, block_tokens
         self._all: dict[str, Program] = {}
@@ -98,6 +99,11 @@ class Programs:
         """What a program claims on instance `i`."""
         program = self._all.get(name)
         return program.claim if program is not None and program.at == i else 0
+
+    def largest_beside(self, name: str, i: int) -> int:
+        """The most that another program claims that has calls on instance `i`."""
+        others = (p.claim for p in self.running[i].values() if p.name != name)
+        return max(others, default=0)
 
     def came(self, work: Work) -> None:
         """A call has come, which may be held. Here a pause ends, and not where the call is sent:
@@ -250,8 +256,8 @@ class Programs:
         self.claimed[program.at] += program.claim
         self.owners[program.at] += program.owner
         self.settled[program.at] += program.owner * program.claim
-        if away:
-            self.away[program.at][program.name] = program
+        there = self.away if away else self.running
+        there[program.at][program.name] = program
 
     def _unclaim(self, program: Program) -> None:
         self.claimed[program.at] -= program.claim
@@ -260,6 +266,7 @@ class Programs:
         program.claim, program.owner = 0, False
         if program.at >= 0:
             self.away[program.at].pop(program.name, None)
+            self.running[program.at].pop(program.name, None)
 
     def kept(self, program: Program) -> int:
         """What a program that is away claims, now that one has looked what is kept of it. O(what
