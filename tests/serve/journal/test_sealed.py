@@ -19,7 +19,7 @@ from teola.query.journal import journal as journals
 from teola.query.journal.journal import Given, Journal
 from teola.query.journal.lost import JournalUnreadable
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.sealing import MARK, PART, Seal
+from teola.query.journal.sealing import MARK, Seal
 from tests.serve.conftest import soon
 from tests.serve.databases import rows
 from tests.serve.journal.conftest import Serve
@@ -337,32 +337,3 @@ def test_programs_leave_out_what_cannot_be_opened(dsn: str) -> None:
         rows(dsn, "UPDATE teola_journal.asks SET told = '{}' WHERE query = %s", old.waiting)
         rows(dsn, "UPDATE teola_journal.asks SET answer = NULL WHERE query = %s", old.waiting)
         assert app.waiting() == []
-
-
-# --- the seal itself ------------------------------------------------------------------------
-
-
-def test_a_value_opens_in_its_own_place_alone() -> None:
-    seal = Seal(KEY)
-    own = seal.of("alice", "q")
-    text = "long \ud800 ü" * PART
-    sealed = own.close("step/a", text)
-    assert own.open("step/a", sealed) == text
-    mark, parts = sealed[: len(MARK)], sealed[len(MARK) :].split(".")
-    moved = [
-        (own, "step/b", sealed),
-        (seal.of("bob", "q"), "step/a", sealed),
-        (seal.of("alice", "r"), "step/a", sealed),
-        (Seal(OTHER).of("alice", "q"), "step/a", sealed),
-        (own, "step/a", mark + ".".join(parts[:-1])),
-        (own, "step/a", mark + ".".join(reversed(parts))),
-        (own, "step/a", f"{mark}AAAA"),
-        (own, "step/a", f"{mark}é"),
-    ]
-    for other, place, value in moved:
-        with pytest.raises(JournalUnreadable, match="cannot be opened"):
-            other.open(place, value)
-    piece = own.close_piece("files/0/1", b"body")
-    assert own.open_piece("files/0/1", piece) == b"body"
-    with pytest.raises(JournalUnreadable):
-        own.open_piece("files/1/0", piece)
