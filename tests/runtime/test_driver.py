@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from teola import App, Each, Generate
+from teola import App, Condition, Each, Generate, QueryExpansion
 from teola.errors import BudgetSpent, EngineError
 from teola.graph import Grow, Growth, Op, Remarks
 from teola.learning import Learner
@@ -215,6 +215,90 @@ def test_an_error_of_a_command_concerns_whom_the_command_is_for_and_those_behind
     assert (runs, type(error), now) == (["works"], IndexError, 4.5)
 
 
+# --- what queries wait for ------------------------------------------------------------------
+
+
+def test_a_query_that_ends_says_for_what_it_waited_and_for_how_long() -> None:
+    """The model's server refuses the first call, and is asked again after 40 s. A tool runs one
+    call at a time, so some wait without any limit."""
+    slow = EngineProfile(costs={Op.TOOL_CALL: Cost(base_s=3.0)}, max_batch=1, instances=1)
+    profile = Profile("two", {"llm": LLM, "python": slow})
+    waits: dict[str, list[tuple[str, float, float]]] = {}
+
+    def look(query: Query, _: object) -> None:
+        waits[query.id] = [
+            (span.state, round(span.end, 6), span.limited_s) for span in query.trace.spans
+        ]
+
+    sim = Sim(profile, outcomes=Planned(answer_tokens=TOKENS), on_finish=look)
+    sim.refuse("llm", 0, at=0.0, lasts_s=30.0, after_s=40.0)
+    asks = {"question": Tokens(9)}
+    sim.submit(one_call(), asks, id="refused", deadline_s=7.0)
+    sim.submit(one_call(), asks, id="behind", at=2.0, deadline_s=5.2)
+    sim.submit(one_call(), asks, id="left", at=2.0, cancel_after_s=4.0)
+    sim.submit(one_call(), asks, id="patient", at=10.0)
+    for id in ("runs", "stands"):
+        sim.submit(plan(tool("t")), {}, id=id, deadline_s=2.0)
+    maps = Optimiser(MAP.builder, profile).plan({}, {"rows": 3})
+    sim.submit(maps, {**asks, "rows": [Tokens(9)] * 3}, id="maps", at=3.0, deadline_s=3.0)
+    late = "query {} did not finish before its deadline"
+    assert {result.id: str(result.error or "") for result in sim.run()} == {
+        "refused": f"{late.format('refused')}: it takes no more calls now",
+        "behind": f"{late.format('behind')}: it waited for the rate limit of engine 'llm', 5 s",
+        "left": "query left was cancelled",
+        "patient": "",
+        "runs": late.format("runs"),
+        "stands": late.format("stands"),
+        "maps": f"{late.format('maps')}: it waited for the rate limit of engine 'llm', 3 s",
+    }
+    assert waits["refused"] == [("failed", 0.0, 0.0), ("cancelled", 7.0, 7.0)]
+    assert waits["behind"] == [("cancelled", 5.2, pytest.approx(5.2))]
+    assert waits["left"] == [("cancelled", 4.0, 4.0)]
+    assert waits["stands"] == [("cancelled", 2.0, 0.0)]
+    (sent, _) = waits["patient"]
+    assert (sent[0], sent[2]) == ("done", pytest.approx(30.0))
+
+
+KEYS = [("q", 0), ("q/each/1", 0), ("q/each/1", 1), ("q/each/11", 0), ("r", 0)]
+
+
+@pytest.mark.parametrize(
+    ("over", "left"),
+    [
+        (("q/each/1", 0), [0, 2, 3, 4]),
+        (("q/each/1", 9), [0, 1, 2, 3, 4]),
+        (("q/each/1", None), [0, 3, 4]),
+        (("q/each/7", None), [0, 1, 2, 3, 4]),
+        (("q", 0), [1, 2, 3, 4]),
+        (("q", None), [4]),
+        (("r", None), [0, 1, 2, 3]),
+        (("s", None), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_who_no_longer_waits_is_forgotten_with_all_parts_and_nobody_else(
+    over: tuple[str, int | None], left: list[int]
+) -> None:
+    sim = Sim(PROFILE)
+    for run, primitive in KEYS:
+        sim._perform([Waits("llm", 0, run, primitive, 9.0, Cause(ValueError(run)))], 1.0)
+    sim._forget_refusals(*over)
+    known = {key: why for refused in sim.refusals.values() for key, why in refused.items()}
+    assert known == {KEYS[k]: KEYS[k][0] for k in left}
+    assert [*sim.refusals] == [run for run in "qr" if any(key[0].startswith(run) for key in known)]
+
+
+def test_what_is_skipped_after_it_was_done_is_let_go_of() -> None:
+    gone: list[Any] = []
+    sim = Sim(PROFILE, outcomes=Planned(answer_tokens=TOKENS))
+    sim.submit(one_call(), {"question": Tokens(9)}, id="q")
+    sim.run(until=CALL_S / 2)
+    sim.forgotten = gone.append  # type: ignore[method-assign]
+    (held,) = sim.queries["q"].store.values.values()
+    sim._perform([Skipped("q", 0)], CALL_S / 2)
+    assert gone == [held]
+    assert not sim.queries["q"].store.values
+
+
 # --- growth ---------------------------------------------------------------------------------
 
 MAP = App(
@@ -229,16 +313,17 @@ Heard = tuple[str, ...]
 
 @dataclass
 class Script:
-    """A growth. steps: what it does when it hears something: keys of parts that follow, or an
-    error that it raises. heard: all that it was told."""
+    """A growth. steps: what it does when it hears something for the first time: keys of parts
+    that follow, or an error that it raises. heard: all that it was told."""
 
-    steps: Mapping[Heard, Iterable[str] | Exception]
+    steps: dict[Heard, Iterable[str] | Exception]
     said: Remarks = field(default_factory=Remarks)
     heard: list[Heard] = field(default_factory=list)
+    items: int = 0
 
     def hear(self, *told: str) -> Iterable[Grow]:
         self.heard.append(told)
-        step = self.steps.get(told, ())
+        step = self.steps.pop(told, ())
         if isinstance(step, Exception):
             raise step
         return (Grow("item", key, {"row": Tokens(9)}) for key in step)
@@ -247,7 +332,8 @@ class Script:
         return self.hear("begin")
 
     def told(self, key: str, port: str, item: Any) -> Iterable[Grow]:
-        return self.hear("told", key, port)
+        self.items += 1
+        return self.hear("told", key, port, str(self.items))
 
     def ended(self, key: str, outputs: Mapping[str, Any]) -> Iterable[Grow]:
         return self.hear("ended", key)
@@ -271,6 +357,9 @@ class Scripted(Planned):
 
     def growth(self, query: Query, i: int) -> Growth:
         return self.script
+
+    def branch(self, query: Query, i: int) -> str:
+        return "otherwise"
 
 
 class Bed(Sim):
@@ -307,7 +396,7 @@ def grown(
     learner: Learner | None = None,
     **more: Any,
 ) -> tuple[Bed, Script]:
-    script = Script(steps, said or Remarks())
+    script = Script(dict(steps), said or Remarks())
     bed = Bed(script, primitives, learner)
     made = Optimiser(app.builder, PROFILE).plan({}, {"rows": 4})
     given = {"question": Tokens(9), "rows": [Tokens(9)] * 4}
@@ -396,3 +485,88 @@ def test_a_growth_that_raises_fails_once_with_that_and_its_parts_end(
     assert [part.state for part in bed.outer.trace.inner] == parts
     state, _, _ = spans(bed)["each.grow"]
     assert state == "failed"
+
+
+ASKS = Generate(name="ask", outputs={"answer": "asked"})
+MORE = Generate(name="more", inputs={"context": "asked"}, outputs={"answer": "more"})
+BESIDE = App(
+    "map",
+    Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2)
+    >> ASKS
+    >> Condition(lambda text: True, reads=["asked"], then=MORE)
+    >> Generate(name="last", inputs={"context": "notes"}),
+    inputs={"question": "text", "rows": "texts"},
+    outputs={"end": "answer", "more": "more"},
+)
+
+
+def test_what_is_skipped_beside_a_growth_leaves_it_alone() -> None:
+    """The condition is decided in the middle of it."""
+    bed, script = grown({("begin",): "abcdefgh"}, app=BESIDE)
+    told = spans(bed)
+    grew_until, decided_at = told["each.grow"][2], told["condition.test"][2]
+    assert 0 < decided_at < grew_until
+    assert told["more.prefill"] == ("skipped", decided_at, decided_at)
+    assert bed.results[0].state is State.OK
+    assert [part.state for part in bed.outer.trace.inner] == ["ok"] * 8
+    assert script.heard[-1] == ("remarks",)
+
+
+FED = App(
+    "map",
+    QueryExpansion(n=3)
+    >> Each(
+        Generate(name="note", inputs={"question": "row"}),
+        over="queries",
+        item="row",
+        gives={"notes": "answer"},
+    )
+    >> Generate(name="last", inputs={"context": "notes"}),
+    inputs={"question": "text"},
+    outputs={"end": "answer"},
+)
+
+
+def test_a_growth_is_told_each_item_once_as_it_is_written_and_then_that_the_list_is_complete() -> (
+    None
+):
+    """Two parts that follow the first item run until the third is there."""
+    steps = {("told", "", "queries", "1"): "ab", ("told", "", "queries", "3"): "c"}
+    bed, script = grown(steps, app=FED)
+    items = [("told", "", "queries", str(k)) for k in (1, 2, 3)]
+    ends = [("ended", key) for key in "ab"]
+    last = [("ended", ""), ("ended", "c"), ("result",), ("remarks",)]
+    assert script.heard == [("begin",), *items[:2], *ends, items[2], *last]
+    first, third = spans(bed)["each.grow"][1], spans(bed)["expand.decode"][2]
+    assert bed.begun == [("a", first), ("b", first), ("c", third)]
+    assert 0.25 < first < third
+    assert spans(bed)["each.grow"] == ("done", first, third + 1)
+
+
+def test_a_key_is_free_again_when_its_part_has_ended_and_is_taken_until_then() -> None:
+    bed, _ = grown({("begin",): "ab", ("ended", "a"): "a", ("ended", "b"): "b"})
+    assert bed.begun == [("a", 0.0), ("b", 0.0), ("a", 1.0), ("b", 1.0)]
+    assert bed.results[0].state is State.OK
+    bed, script = grown({("begin",): "aa"})
+    (result,) = bed.results
+    assert (result.state, str(result.error)) == (State.FAILED, "'each' has two parts called 'a'")
+    assert (bed.begun, script.heard) == ([("a", 0.0)], [("begin",)])
+
+
+@pytest.mark.parametrize("place", [("llm", 0, 99), ("llm", 9, 0)])
+def test_what_another_try_has_written_is_not_told(place: tuple[str, int, int]) -> None:
+    """Its instance is gone, or it was sent anew."""
+    bed, script = grown({("told", "", "queries", "1"): "a"}, app=FED)
+    before = [*script.heard]
+    made = Optimiser(FED.builder, PROFILE).plan({}, {})
+    bed.submit(made, {"question": Tokens(9)}, id="again", at=bed.now)
+    bed.run(until=bed.now + 0.05)
+    works = bed.core.queues["llm"].works
+    (((_, head), work),) = works.items()
+    assert not bed.wrote(bed.outer, head, place, 0, Tokens(3), bed.now)
+    assert not bed.wrote(bed.outer, head + 1, place, 0, Tokens(3), bed.now)
+    assert script.heard == before
+    assert not bed.outer.written
+    ((instance, batch),) = work.flying.values()
+    assert bed.wrote(bed.outer, head, ("llm", instance, batch), 0, Tokens(3), bed.now)
+    assert script.heard == [*before, ("begin",), ("told", "", "queries", "4")]

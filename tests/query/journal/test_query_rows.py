@@ -240,7 +240,7 @@ def test_numbers_of_documents_are_those_from_0_on_in_any_order(
     body = Body(inputs={"docs": given})
     places = iter(tmp_path / f"put{n}" for n in numbers)
     if not right:
-        with pytest.raises(InputError, match="^its documents are not numbered from 0$"):
+        with pytest.raises(InputError, match=r"^its documents are not numbered from 0$"):
             body.unpacked(READ, lambda suffix: next(places))
         return
     inputs, paths = body.unpacked(READ, lambda suffix: next(places))

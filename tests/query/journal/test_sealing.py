@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+from functools import partial
 
 import pytest
 
@@ -42,11 +43,13 @@ PLAIN = (
 
 def refusal(seal: QuerySeal, place: str, value: str | bytes) -> str:
     """Why a value is not opened."""
+    opening = (
+        partial(seal.open, place, value)
+        if isinstance(value, str)
+        else partial(seal.open_piece, place, value)
+    )
     with pytest.raises(JournalUnreadable) as raised:
-        if isinstance(value, str):
-            seal.open(place, value)
-        else:
-            seal.open_piece(place, value)
+        opening()
     return str(raised.value)
 
 
