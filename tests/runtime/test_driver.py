@@ -1,4 +1,7 @@
-"""What both drivers do with commands, with errors, and with what grows: in virtual time."""
+"""What both drivers do with commands, with errors, and with what grows: in virtual time.
+
+Long because a driver is one class, and its growths are tried by one script.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.faults import PolicyFailed
 from tests.runtime.sim.test_sim import one_call
-from tests.runtime.sim.test_weights import BODY, CALL_S, LLM, PROFILE, TOKENS
+from tests.runtime.sim.test_weights import BODY, CALL_S, LLM, PROFILE, TOKENS, turns_of_maps
 from tests.schedule.plans import plan, tool
 
 # --- what is logged -------------------------------------------------------------------------
@@ -570,3 +573,123 @@ def test_what_another_try_has_written_is_not_told(place: tuple[str, int, int]) -
     ((instance, batch),) = work.flying.values()
     assert bed.wrote(bed.outer, head, ("llm", instance, batch), 0, Tokens(3), bed.now)
     assert script.heard == [*before, ("begin",), ("told", "", "queries", "4")]
+
+
+# --- how growth ends with its query -----------------------------------------------------------
+
+
+class Purse:
+    """Room for a last answer."""
+
+    def __init__(self) -> None:
+        self.back = 0
+
+    kept_tokens = 1.0
+
+    def keep(self, prompt_tokens: int, answer_tokens: int) -> bool:
+        return True
+
+    def may(self, prompt_tokens: int, answer_tokens: int) -> bool:
+        return True
+
+    def give_back(self) -> None:
+        self.back += 1
+
+
+@dataclass
+class Spending(Script):
+    """One that bounds what it spends, and says what it has done so far. took: of each part."""
+
+    purse: Purse | None = None
+    took: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def spent(self, key: str, prompt_tokens: int, generated_tokens: int) -> None:
+        self.took.append((key, prompt_tokens, generated_tokens))
+
+    def within(self, outer: Any, key: str) -> None:
+        raise AssertionError("it is inside no other")
+
+    def result(self) -> Mapping[str, Any]:
+        return {**super().result(), "steps": ({"tool": key} for key, _, _ in self.took)}
+
+
+MAP_ALONE = App(
+    "map",
+    Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2),
+    inputs={"question": "text", "rows": "texts"},
+    outputs={"notes": "notes"},
+)
+
+
+@pytest.mark.parametrize("kind", [Script, Spending])
+@pytest.mark.parametrize("app", [MAP, MAP_ALONE])
+def test_what_a_growth_has_so_far_is_kept_when_its_query_ends_if_anybody_asks_for_it(
+    kind: type[Script], app: App
+) -> None:
+    """In the middle of the second pair of parts. Clients ask for outputs; whoever bounds what it
+    spends tells what it has done."""
+    before = {"tool": "before"}
+    script = kind({("begin",): "abcd"})
+    spends = isinstance(script, Spending)
+    if spends:
+        script.purse = Purse()
+    bed = Bed(script, 100)
+    made = Optimiser(app.builder, PROFILE).plan({}, {"rows": 4})
+    given = {"question": Tokens(9), "rows": [Tokens(9)] * 4}
+    bed.submit(
+        made,
+        {name: given[name] for name in made.graph.inputs},
+        app="map",
+        cancel_after_s=1.5 * CALL_S,
+    )
+    bed.run(until=CALL_S / 2)
+    bed.outer.trace.steps = (before,)
+    bed.run()
+    assert bed.results[0].state is State.CANCELLED
+    assert [part.state for part in bed.outer.trace.inner] == ["ok", "ok", "cancelled", "cancelled"]
+    took = [part.latency_s / CALL_S for part in bed.outer.trace.inner]
+    assert took == pytest.approx([1, 1, 0.5, 0.5])
+    asked = app is MAP_ALONE or spends
+    ends = [("begin",), ("ended", "a"), ("ended", "b")]
+    assert script.heard == ([*ends, ("result",)] if asked else ends), "and of its end nothing"
+    assert [made["notes"] for made in bed.outer.left.values()] == [[Tokens(3)]] * asked
+    done = [{"tool": "a"}, {"tool": "b"}] if spends else []
+    assert bed.outer.trace.steps == (before, *done)
+    assert bed.outer.tally.primitives == 100
+    if spends:
+        assert script.purse is not None
+        assert script.purse.back == 1
+        prompt = script.took[0][1]
+        assert prompt > 9
+        assert script.took == [("a", prompt, TOKENS), ("b", prompt, TOKENS)]
+
+
+def test_what_a_growth_so_far_raises_hides_nothing_of_how_its_query_ends() -> None:
+    bed, script = grown(
+        {("begin",): "ab", ("result",): ValueError("nothing yet")},
+        app=MAP_ALONE,
+        cancel_after_s=CALL_S / 2,
+    )
+    assert bed.results[0].state is State.CANCELLED
+    assert script.heard == [("begin",), ("result",)]
+    assert bed.outer.left == {}
+
+
+class Depths(Sim):
+    """Keeps how deep each part is."""
+
+    def begin(self, query: Query, now: float) -> None:
+        if query.place is not None:
+            self.__dict__.setdefault("found", []).append((query.place.depth, query.id.count("/")))
+        super().begin(query, now)
+
+
+def test_a_part_is_as_deep_as_there_are_growths_around_it() -> None:
+    sim = Depths(PROFILE, outcomes=Planned(answer_tokens=TOKENS))
+    turns = turns_of_maps(expect=2)
+    made = Optimiser(turns.builder, PROFILE).plan({}, {"rows": 2})
+    sim.submit(made, {"question": Tokens(9), "rows": [Tokens(9)] * 2})
+    sim.run()
+    found = sim.__dict__["found"]
+    assert sorted(depth for depth, _ in found) == [1, 1, 2, 2, 2, 2]
+    assert all(names == 3 * depth for depth, names in found), "a component, a body and a number"
