@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from teola import App, Generate, Runtime
+from teola import App, Each, Generate, Runtime
 from teola.engine import Delta, Usage
 from teola.errors import EngineError
 from teola.price import Price
+from teola.query.job import Job
 from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime.billing import Billing
+from teola.runtime.day_accounts import DayBudget
 from teola.runtime.live.paying import Paying
 from tests.runtime.faults import Scripted
 
@@ -134,3 +138,34 @@ def test_a_try_that_failed_is_paid_for_once_it_has_begun(bounds: dict[str, Any])
     usage = asked([gone], done, **bounds).usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (100, 7)
     assert usage.cost == pytest.approx(TOLD_COST)
+
+
+@pytest.mark.parametrize("at_once", [1, 8])
+def test_a_query_that_ends_gives_back_what_its_calls_had_reserved(at_once: int) -> None:
+    """Those under way, and those that wait behind them."""
+    gate, budget = asyncio.Event(), DayBudget(tokens=100_000)
+    model = Scripted([gate, "never"], max_sequences=at_once)
+    with Runtime({"llm": lambda: model}, learn=False, budgets={"asks": budget}) as runtime:
+        note = Generate("note", inputs={"question": "topic"}, max_tokens=50)
+        app = App(
+            "asks",
+            Each(note, over="topics", item="topic", gives={"notes": "answer"}),
+            inputs={"topics": "texts"},
+            outputs={"notes": "notes"},
+            runtime=runtime,
+        )
+        account = runtime.days.account("application 'asks' today", budget)
+
+        async def leave() -> None:
+            spec = QuerySpec({"topics": ["a", "b", "c"]}, most_tokens=9_000)
+            task = asyncio.ensure_future(Job(app, spec).run())
+            while not model.calls or account.held_tokens < 3 * 50:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            await asyncio.wait([task])
+            while runtime.live.queries or account.open:
+                await asyncio.sleep(0.001)
+            assert account.held_tokens == 0
+            assert runtime.live.billing.idle
+
+        runtime.start(leave()).result(30)

@@ -133,37 +133,49 @@ def test_an_older_server_has_nothing_to_run_in_a_sealed_journal(dsn: str) -> Non
 # --- sealing --------------------------------------------------------------------------------
 
 
-def seal(dsn: str, key: str = KEY, again: bool = False) -> tuple[int, int]:
-    """Seal what lies there; how many queries were sealed, and how many could not be."""
+def seal(
+    dsn: str, key: str = KEY, again: bool = False, heard: list[str] | None = None
+) -> tuple[int, int, int]:
+    """Seal what lies there; how many queries were sealed, with how many values, and how many could
+    not be. heard: ids of those that are done."""
 
-    async def work() -> tuple[int, int]:
+    async def work() -> tuple[int, int, int]:
         journal = Journal(Given(dsn), 1e6, Seal(key))
         await journal.open()
         try:
-            done = await seal_rest(journal, again)
-            return done.queries, done.unreadable
+            done = await seal_rest(journal, again, None if heard is None else heard.append)
+            return done.queries, done.values, done.unreadable
         finally:
             await journal.close()
 
     return asyncio.run(work())
 
 
-def test_a_query_is_sealed_whole_or_left_and_what_is_locked_is_come_back_to(dsn: str) -> None:
+def test_a_query_is_sealed_whole_or_left_and_what_is_locked_is_come_back_to(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
     old = OldJournal(dsn, codes(), KEY)
-    assert seal(dsn, OTHER) == (2, 3), "questions of another key are left, with their queries"
+    assert seal(dsn, OTHER) == (2, 2, 3), "questions of another key are left, with their queries"
     with psycopg.connect(dsn) as busy:
         busy.execute("SELECT FROM teola_journal.asks WHERE query = %s FOR UPDATE", (old.waiting,))
 
         with ThreadPoolExecutor(1) as pool:
-            sealing = pool.submit(seal, dsn, again=True)
+            heard: list[str] = []
+            sealing = pool.submit(seal, dsn, again=True, heard=heard)
             try:
                 at_rest = "SELECT count(*) FROM teola_journal.asks WHERE starts_with(told, %s)"
                 soon(lambda: rows(dsn, at_rest, MARK) == [(2,)])
                 assert not sealing.done()
             finally:
                 busy.rollback()
-            assert sealing.result() == (3, 0)
-    assert seal(dsn) == (0, 0)
+            assert sealing.result() == (3, 11, 0)
+            assert (len(heard), len({*heard}), heard[-1]) == (5, 5, old.waiting)
+    assert seal(dsn) == (0, 0, 0)
+    told = [record for record in caplog.records if record.name.endswith("resealing")]
+    assert [(record.levelname, record.getMessage()) for record in told] == [
+        ("WARNING", f"sealed {values} values of {queries} queries that lay in the journal unsealed")
+        for values, queries in ((2, 2), (11, 3))
+    ]
 
 
 def test_the_command_seals_a_journal(
