@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from teola import App, Condition, Each, Generate, QueryExpansion
-from teola.errors import BudgetSpent, EngineError
+from teola.errors import BudgetSpent, EngineError, QueryFailed
 from teola.graph import Grow, Growth, Op, Remarks
 from teola.learning import Learner
 from teola.profile import Cost, EngineProfile, Profile
+from teola.runtime.driver import _part_gave
 from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
@@ -39,7 +41,9 @@ from teola.schedule.events import (
 )
 from teola.schedule.faults import PolicyFailed
 from tests.runtime.sim.test_sim import one_call
-from tests.runtime.sim.test_weights import BODY, CALL_S, LLM, PROFILE, TOKENS, turns_of_maps
+from tests.runtime.sim.test_weights import BODY, CALL_S, LLM, LOOP, PROFILE, TOKENS, turns_of_maps
+from tests.runtime.sim.test_weights import MAP as WEIGHED
+from tests.runtime.test_in_flight import growing, query
 from tests.schedule.plans import plan, tool
 
 # --- what is logged -------------------------------------------------------------------------
@@ -693,3 +697,31 @@ def test_a_part_is_as_deep_as_there_are_growths_around_it() -> None:
     found = sim.__dict__["found"]
     assert sorted(depth for depth, _ in found) == [1, 1, 2, 2, 2, 2]
     assert all(names == 3 * depth for depth, names in found), "a component, a body and a number"
+
+
+@pytest.mark.parametrize(("app", "gathers"), [(WEIGHED, True), (LOOP, False)])
+def test_a_growth_holds_what_all_its_parts_gave_or_the_last_of_them(
+    app: App, gathers: bool
+) -> None:
+    """All outputs of a part, one byte a character; one byte more than may be is too much."""
+    around = query(app)
+    made = growing(around)
+    assert made.params.grower.gathers is gathers
+    around.tally.held_bytes, heard = 5, list[tuple[str, Any]]()
+    made.growth = SimpleNamespace(ended=lambda *given: heard.append(given) or ())  # type: ignore[assignment]
+    sizes = [(100, 20), (0, 7), (300, 1)]
+    held = 0
+    for key, (one, two) in zip("abc", sizes, strict=True):
+        outputs = {"answer": "x" * one, "more": "y" * two}
+        held = held * gathers + one + two
+        around.tally.bytes = 5 + held
+        assert _part_gave(made, key, outputs) == ()
+        assert heard[-1] == (key, outputs)
+        assert (made.held_bytes, around.tally.held_bytes) == (held, 5 + held)
+    around.tally.bytes = 5 + held * gathers + 301
+    with pytest.raises(QueryFailed, match=f"'{made.component}' holds more than"):
+        _part_gave(made, "d", {"answer": "x" * 302})
+    around.store.weighs = False
+    before = made.held_bytes
+    assert _part_gave(made, "e", {"answer": "x" * 999}) == ()
+    assert made.held_bytes == before
