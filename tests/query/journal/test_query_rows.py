@@ -256,3 +256,8 @@ def test_a_digest_is_of_the_request_and_of_its_files_in_their_order(tmp_path: Pa
     for files, digests in (([], []), ([one], parts[:1]), ([two, one], parts[::-1])):
         whole = hashlib.sha256("räq".encode() + b"".join(digests)).hexdigest()
         assert digest_of("räq", files) == whole
+
+
+def test_what_stands_for_no_file_stays_as_it_is() -> None:
+    given = ["a file", 7, None, {"name": "n", "text": "t"}, {"text": "t", "file": 0}, {"name": "n"}]
+    assert Body(inputs={"docs": given}).unpacked(READ, raises) == ({"docs": given}, [])
