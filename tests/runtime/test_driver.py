@@ -242,6 +242,7 @@ def test_a_query_that_ends_says_for_what_it_waited_and_for_how_long() -> None:
     asks = {"question": Tokens(9)}
     sim.submit(one_call(), asks, id="refused", deadline_s=7.0)
     sim.submit(one_call(), asks, id="behind", at=2.0, deadline_s=5.2)
+    sim.submit(one_call(), asks, id="hurried", at=2.0, deadline_s=0.6)
     sim.submit(one_call(), asks, id="left", at=2.0, cancel_after_s=4.0)
     sim.submit(one_call(), asks, id="patient", at=10.0)
     for id in ("runs", "stands"):
@@ -252,6 +253,7 @@ def test_a_query_that_ends_says_for_what_it_waited_and_for_how_long() -> None:
     assert {result.id: str(result.error or "") for result in sim.run()} == {
         "refused": f"{late.format('refused')}: it takes no more calls now",
         "behind": f"{late.format('behind')}: it waited for the rate limit of engine 'llm', 5 s",
+        "hurried": f"{late.format('hurried')}: it waited for the rate limit of engine 'llm', 1 s",
         "left": "query left was cancelled",
         "patient": "",
         "runs": late.format("runs"),
@@ -314,6 +316,12 @@ MAP = App(
     >> Generate(name="last", inputs={"context": "notes"}),
     inputs={"question": "text", "rows": "texts"},
     outputs={"end": "answer"},
+)
+MAP_ALONE = App(
+    "map",
+    Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2),
+    inputs={"question": "text", "rows": "texts"},
+    outputs={"notes": "notes"},
 )
 Heard = tuple[str, ...]
 
@@ -509,7 +517,9 @@ BESIDE = App(
 
 def test_what_is_skipped_beside_a_growth_leaves_it_alone() -> None:
     """The condition is decided in the middle of it."""
-    bed, script = grown({("begin",): "abcdefgh"}, app=BESIDE)
+    learner = Learner()
+    bed, script = grown({("begin",): "abcdefgh"}, app=BESIDE, learner=learner)
+    assert learner.snapshot().habits["map", "condition"].branches == {"otherwise": 1}
     told = spans(bed)
     grew_until, decided_at = told["each.grow"][2], told["condition.test"][2]
     assert 0 < decided_at < grew_until
@@ -551,7 +561,9 @@ def test_a_growth_is_told_each_item_once_as_it_is_written_and_then_that_the_list
 
 
 def test_a_key_is_free_again_when_its_part_has_ended_and_is_taken_until_then() -> None:
-    bed, _ = grown({("begin",): "ab", ("ended", "a"): "a", ("ended", "b"): "b"})
+    steps = {("begin",): "ab", ("ended", "a"): "a", ("ended", "b"): "b"}
+    bed, _ = grown(steps, app=MAP_ALONE)
+    assert bed.results[0].outputs == {"notes": [Tokens(3)]}
     assert bed.begun == [("a", 0.0), ("b", 0.0), ("a", 1.0), ("b", 1.0)]
     assert bed.results[0].state is State.OK
     bed, script = grown({("begin",): "aa"})
@@ -615,14 +627,6 @@ class Spending(Script):
 
     def result(self) -> Mapping[str, Any]:
         return {**super().result(), "steps": ({"tool": key} for key, _, _ in self.took)}
-
-
-MAP_ALONE = App(
-    "map",
-    Each(BODY, over="rows", item="row", gives={"notes": "answer"}, at_once=2),
-    inputs={"question": "text", "rows": "texts"},
-    outputs={"notes": "notes"},
-)
 
 
 @pytest.mark.parametrize("kind", [Script, Spending])
