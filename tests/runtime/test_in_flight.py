@@ -171,6 +171,13 @@ def test_a_part_has_its_querys_time_and_what_follows_it_behind_it(
     assert place.recorded
 
 
+def test_a_part_whose_time_is_known_weighs_as_itself_in_a_query_whose_time_is_not() -> None:
+    around, known = query(LOOP, known=PROFILE.untimed()), query(LOOP)
+    _, _, place = part_of(around, 3.0)
+    run = part_run(around, "q/x/0", known.plan, place, 3.0)
+    assert run.total_s == pytest.approx((EXPECTED + 1) * PART_S)
+
+
 def test_as_many_parts_are_recorded_as_may_be() -> None:
     around = query(LOOP)
     around.tally.records = 2
