@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import struct
 import threading
 from functools import partial
+from hashlib import blake2b
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from teola.errors import InputError
 from teola.query.journal.lost import JournalUnreadable
@@ -62,6 +65,24 @@ def test_what_was_sealed_once_opens_with_that_key() -> None:
         assert seal.open("step/a", sealed) == text
     assert seal.open_piece("files/0/1", PIECE[1]) == PIECE[0]
     assert seal.open("anywhere", FIRST[1]) == FIRST[0]
+
+
+def test_parts_of_a_long_text_lie_there_by_their_numbers_and_the_last_one_says_so() -> None:
+    """Read as it is written down: AES-256-GCM, by a key of the query, with the place beside it."""
+
+    def derived(root: bytes, purpose: bytes, *names: str) -> bytes:
+        encoded = [name.encode("utf-8", "surrogatepass") for name in names]
+        whole = b"".join(struct.pack(">Q", len(name)) + name for name in encoded)
+        return blake2b(whole, key=root, digest_size=32, person=purpose).digest()
+
+    root = blake2b(KEY.encode(), digest_size=32, person=b"teola-seal").digest()
+    cipher = AESGCM(derived(root, b"teola-query", TENANT, QUERY))
+    text = "x" * PART + "y" * PART + "z"
+    sealed = Seal(KEY).of(TENANT, QUERY).close("step/a", text).removeprefix(MARK)
+    places = [b"step/a\x000", b"step/a\x001", b"step/a\x002."]
+    parts = [base64.b64decode(part, validate=True) for part in sealed.split(".")]
+    opened = [cipher.decrypt(p[:12], p[12:], at) for p, at in zip(parts, places, strict=True)]
+    assert b"".join(opened).decode() == text
 
 
 def test_what_is_signed_and_compared_is_the_same_on_every_server() -> None:
@@ -183,6 +204,15 @@ def test_a_value_opens_for_its_query_and_in_its_place_alone() -> None:
     for at in (0, 12, len(whole) - 1):
         bent = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
         assert refusal(own, "step/a", MARK + base64.b64encode(bent).decode()) == CLOSED
+
+
+def test_places_may_be_called_anything() -> None:
+    """As steps are, by what models and clients write."""
+    own = Seal(KEY).of(TENANT, QUERY)
+    for place, other in (("step/\ud800", "step/\ud801"), ("step/ü", "step/u"), ("", " ")):
+        assert own.open(place, own.close(place, "text")) == "text"
+        assert own.open_piece(place, own.close_piece(place, b"body")) == b"body"
+        assert refusal(own, other, own.close(place, "text")) == CLOSED
 
 
 def test_a_request_stands_in_its_application_and_its_version() -> None:
