@@ -576,7 +576,7 @@ class Driver(ABC, Generic[Q]):
         coming = 0.0
         if growing.estimate is not None:
             coming = growing.coming()
-            if repeats and growing.turns + coming != growing.expected:
+            if repeats:
                 self._expect(growing, growing.turns + coming, now)
         place = Place(growing, key, depth, grow, coming)
         id = f"{query.id}/{component}/{key}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from teola.engine import NextRead, QueryContext, SequenceHandle, TextPart
+from teola.engine import Delta, NextRead, QueryContext, SequenceHandle, TextPart, Usage
+from teola.errors import OutputError
 from teola.graph import DecodeParams, Op, Ref, Role
-from teola.runtime.live.call import Hearer, Lives, call_of
+from teola.policies.work import Slice, Work
+from teola.runtime.hosts.local import LocalHost
+from teola.runtime.live.call import Hearer, LiveCall, Lives, call_of
 from teola.runtime.live.nesting import Terms
 from teola.runtime.live.query import LiveQuery, Progress, Token
 from teola.runtime.observe.trace import Trace
@@ -17,6 +21,7 @@ from teola.runtime.store import Store
 from teola.schedule.events import Completed, Dispatch, FirstToken, MemberCompleted, Started, State
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
+from tests.runtime.faults import Scripted
 from tests.schedule.plans import call, plan
 
 SENT = Dispatch("llm", 1, 7, ())
@@ -176,3 +181,121 @@ def test_a_try_begins_without_what_the_one_before_it_said_of_its_end() -> None:
     assert (query.ends, query.finishes) == ({0: "length"}, {0: "length"})
     Hearer(query, 0, SENT, one.live, follows=False)
     assert (query.ends, query.finishes) == ({}, {})
+
+
+# --- a call ---------------------------------------------------------------------------------------
+
+
+class MayBeEmpty(Scripted):
+    """Whose empty answers are asked for once more, or not."""
+
+    def __init__(self, *scripts: Any, retries_empty: bool) -> None:
+        super().__init__(*scripts)
+        self.retries_empty = retries_empty
+
+
+def live_call(
+    streams: bool, work: Work | None = None, batch: int = 7, **more: Any
+) -> tuple[LiveCall, LiveQuery, list[Any]]:
+    """The call that writes an answer, its query, and what the core is told."""
+    prefill, decode = call("m")
+    made = plan(prefill, replace(decode, outputs=("text",)), outputs={"a": Ref("m", "text")})
+    query, _ = live_query(made, streams)
+    slices = () if work is None else (Slice(work, 0, 1),)
+    sent, told = Dispatch("llm", 1, batch, slices), list[Any]()
+    query.trace.sent(0, 0, 1, 0.0, 0.0, 1, batch, 1)
+    lives = Lives(told.append, lambda: 2.0, lambda *_: False)
+    return LiveCall(sent, query, 0, lives, **more), query, told
+
+
+@pytest.mark.parametrize("shared", [None, False, True])
+async def test_a_call_keeps_what_came_for_those_who_join_it_later(shared: bool | None) -> None:
+    """And nothing where nobody may."""
+    made, query, told = live_call(False, **({} if shared is None else {"shared": shared}))
+    model = Scripted([Delta("It "), Delta("rains", "length", Usage(9, 2))])
+    await made.run(LocalHost(model, 1), call_of(query, 0, 1))
+    assert made.answer == ("It rains" if shared else "", "length")
+    assert (query.ends, query.finishes) == ({0: "length"}, {0: "length"})
+    assert (made.cached, made.generated) == (0, 2)
+    assert (made.characters, made.usage) == (8, Usage(9, 2))
+    first, done = told
+    assert first == FirstToken("llm", 1, "q", 0, False)
+    assert done == MemberCompleted("llm", 1, "q", 0, 1, {"text": 1})
+    assert query.store.values[1] == {"text": "It rains"}
+    assert ends(query)["m.prefill"] == ("done", 2.0), "it is its own"
+
+
+@pytest.mark.parametrize("retries_empty", [True, False])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    ("tries", "excused", "first"), [(0, 0, True), (1, 0, False), (1, 1, True), (2, 1, False)]
+)
+async def test_an_empty_answer_is_asked_for_once_more_if_nobody_has_seen_it(
+    tries: int, excused: int, first: bool, streams: bool, retries_empty: bool
+) -> None:
+    """By the first try that counts, of an engine whose empty answers may be none."""
+    query, _ = live_query(plan(*call("m")))
+    work = Work(query.plan.specs[0], "q", 0, 1, 0.0, 0, tries=tries, excused=excused)
+    made, query, _ = live_call(streams, work)
+    host = LocalHost(MayBeEmpty([" "], retries_empty=retries_empty), 1)
+    if first and not streams and retries_empty:
+        with pytest.raises(OutputError, match="the answer is empty") as raised:
+            await made.run(host, call_of(query, 0, 1))
+        assert raised.value.retryable
+        assert query.ends == {}
+    else:
+        await made.run(host, call_of(query, 0, 1))
+        assert query.ends == {0: "empty"}
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_a_list_is_written_no_longer_than_somebody_reads_it(read: bool) -> None:
+    """Its text is read to the end."""
+    prefill, one, two = call("m", 2)
+    if read:
+        two = replace(two, outputs=("out", "text", "sequence"))
+    query, _ = live_query(plan(prefill, one, two))
+    query.trace.sent(0, 0, 1, 0.0, 0.0, 1, 7, 1)
+    told = list[Any]()
+    made = LiveCall(SENT, query, 0, Lives(told.append, lambda: 2.0, lambda *_: False))
+    await made.run(LocalHost(Scripted(["a\n", "b\n", "more"]), 1), call_of(query, 0, 1))
+    assert len(told) == 3
+    assert made.characters == (8 if read else 4)
+    assert query.store.values[2].get("text") == ("a\nb\nmore" if read else None)
+
+
+async def test_of_two_tries_at_once_the_one_that_is_first_goes_on() -> None:
+    """The other one's trace says so, and nothing that it writes later is heard."""
+    slow, query, told = live_call(False)
+    assert not slow.leaves()
+    assert (slow.rival, slow.lost) == (None, False)
+    lives = Lives(told.append, lambda: 2.0, lambda *_: False)
+    query.trace.sent(0, 0, 1, 1.0, 1.0, 2, 8, 1)
+    fast = LiveCall(Dispatch("llm", 2, 8, ()), query, 0, lives)
+    slow.races(fast)
+    assert (slow.rival, fast.rival) == (fast, slow)
+    assert (slow.batch, fast.batch) == (7, 8)
+    await fast.run(LocalHost(Scripted(["rain"]), 2), call_of(query, 0, 2))
+    assert (slow.rival, fast.rival) == (None, None)
+    assert (slow.lost, fast.lost, slow.started, fast.started) == (True, False, False, True)
+    with pytest.raises(asyncio.CancelledError):
+        await slow.run(LocalHost(Scripted(["sun"]), 1), call_of(query, 0, 1))
+    assert len(told) == 2
+    assert query.store.values[1] == {"text": "rain"}
+    spans = [(span.primitive, span.instance, span.end, span.state) for span in query.trace.spans]
+    assert spans == [
+        ("m.prefill", 1, 2.0, "cancelled"),
+        ("m.prefill", 2, 2.0, "done"),
+        ("m", 2, 2.0, "done"),
+    ]
+
+
+def test_a_try_that_fails_leaves_the_other_alone() -> None:
+    one, query, _ = live_call(False)
+    lives = Lives(lambda _: None, lambda: 2.0, lambda *_: False)
+    other = LiveCall(Dispatch("llm", 2, 8, ()), query, 0, lives)
+    one.races(other)
+    assert one.leaves()
+    assert (one.rival, other.rival) == (None, None)
+    assert (one.lost, other.lost) == (False, False)
+    assert not other.leaves(), "it is the last one"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,11 +11,13 @@ import pytest
 
 from teola.engine import QueryContext, Request
 from teola.errors import EngineAway, EngineBusy, EngineError, InputError, OutputError
-from teola.graph import Op, Ref, ToolParams
+from teola.graph import EmbeddingParams, Op, Primitive, Ref, ToolParams, Value
+from teola.policies.work import Work
 from teola.runtime.live.batch import GONE, as_retryable, may_try_again, refusal_of, results_of
 from teola.runtime.live.nesting import Terms
-from teola.runtime.live.outcomes import outcome_of
+from teola.runtime.live.outcomes import keeps_steps, outcome_of, results_kept
 from teola.runtime.live.query import LiveQuery, Progress
+from teola.runtime.live.steps import Steps
 from teola.runtime.observe.trace import Trace
 from teola.runtime.store import Store
 from teola.runtime.tally import Tally
@@ -22,16 +25,19 @@ from teola.runtime.values import RemoteList
 from teola.schedule.events import Cause, Started
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.quota import Refusal
-from tests.schedule.plans import QUERY, plan, tool
+from tests.runtime.live.test_steps import Log
+from tests.schedule.plans import QUERY, call, plan, tool
 
 ITEMS = ["a", "b", "c", "d"]
 
 
-def live_query(retries: int | None = None, watched: bool = True) -> tuple[LiveQuery, list[Any]]:
+def live_query(
+    retries: int | None = None, watched: bool = True, pure: bool = False, steps: Steps | None = None
+) -> tuple[LiveQuery, list[Any]]:
     """Of one call for four items. What its watcher hears."""
     call = tool("t", Ref(QUERY, "notes"), batchable=True)
     assert isinstance(call.params, ToolParams)
-    call = replace(call, params=replace(call.params, retries=retries))
+    call = replace(call, params=replace(call.params, retries=retries, pure=pure))
     made, heard = plan(call), list[Any]()
     run, trace = GraphRun("q", made), Trace("q", "app", made, 0.0)
     tally = Tally()
@@ -39,11 +45,21 @@ def live_query(retries: int | None = None, watched: bool = True) -> tuple[LiveQu
     run.handle(Started(store.counts()), 0.0)
     watcher = heard.append if watched else None
     query = LiveQuery(
-        QueryContext("q"), made, store, run, trace, None, watcher, True, Terms(), tally
+        QueryContext("q"), made, store, run, trace, None, watcher, True, Terms(steps=steps), tally
     )
     trace.sent(0, 0, 2, 0.0, 0.0, 0, 1, 1)
     trace.sent(0, 2, 4, 0.0, 0.0, 0, 2, 1)
     return query, heard
+
+
+def one_of(p: Primitive, **inputs: Any) -> LiveQuery:
+    """A query that is this primitive."""
+    made = plan(p, outputs={"answer": Ref(p.id, p.outputs[0])})
+    run, trace = GraphRun("q", made), Trace("q", "app", made, 0.0)
+    store = Store(made, {"question": "why?", "notes": "a note"} | inputs)
+    run.handle(Started(store.counts()), 0.0)
+    trace.sent(0, 0, 1, 0.0, 0.0, 0, 1, 1)
+    return LiveQuery(QueryContext("q"), made, store, run, trace, None, None, True, Terms())
 
 
 def states(query: LiveQuery) -> list[tuple[int, int, str, float]]:
@@ -89,6 +105,104 @@ def test_a_failure_says_whether_another_try_may_help(
     assert states(query)[0] == (0, 2, "failed", 1.0)
     assert heard == []
     assert outcome_of(None, 0, 4, 0, 2, error, told, 1.0) == Cause(error, refused=refused)
+
+
+class Array:
+    """A vector that is no list, as an engine may give and a function may not."""
+
+    def tolist(self) -> list[float]:
+        return [1.0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("vector", [[1.0], Array()])
+def test_what_is_done_in_one_piece_gives_as_many_items_as_it_was_given(
+    vector: Any, count: int
+) -> None:
+    """It counts as one item itself."""
+    vectors = [vector] * count
+    texts: tuple[tuple[str, Value], ...] = (("texts", Ref(QUERY, "notes")),)
+    query = one_of(
+        Primitive("e", Op.EMBEDDING, "e", "e", texts, ("vectors",), EmbeddingParams()),
+        notes=["a", "b"],
+    )
+    found = outcome_of(query, 0, 1, 0, 1, {"vectors": vectors}, False, 1.0)
+    if count == 2:
+        assert found == {"vectors": 2}
+        assert states(query) == [(0, 1, "done", 1.0)]
+        return
+    assert isinstance(found, Cause)
+    assert f"gave {count} for 2 items of 'vectors'" in str(found.error)
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_function_may_give_functions_what_no_answer_may_have(answers: bool) -> None:
+    inner = tool("t", Ref(QUERY, "notes"))
+    query = one_of(inner)
+    if not answers:
+        after = plan(inner, tool("u", "t"), outputs={"answer": Ref("u", "out")})
+        query.plan = after
+    found = outcome_of(query, 0, 1, 0, 1, {"out": object()}, False, 1.0)
+    if answers:
+        assert isinstance(found, Cause)
+        assert isinstance(found.error, OutputError)
+    else:
+        assert found == {"out": 1}
+
+
+# --- steps that are kept --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("lo, hi, key", [(0, 4, "t"), (0, 3, "t#0:3"), (3, 4, "t#3:4")])
+@pytest.mark.parametrize("fails", ["", "raises", "gives"])
+async def test_what_a_function_gave_is_kept_before_it_is_read(
+    lo: int, hi: int, key: str, pure: bool, fails: str
+) -> None:
+    """Of one that may change the world that it begins, too, and that it failed."""
+    log, asked = Log(), list[Any]()
+    query, _ = live_query(pure=pure, steps=Steps("q", keeps=log))
+    (p,) = query.plan.primitives
+    bug, made = ValueError("bug"), {"out": ["A"]}
+
+    async def execute(requests: list[Request]) -> list[Any]:
+        asked.append((requests, [*log.told]))
+        if fails == "raises":
+            raise bug
+        return [bug if fails else made for _ in requests]
+
+    engine = SimpleNamespace(spec=SimpleNamespace(name="e"))
+    host = cast("Any", SimpleNamespace(keeps=True, execute=execute, engine=engine))
+    request = Request(p.op, p.params, {}, query.context, "q")
+    work = Work(query.plan.specs[0], "q", 0, 4, 0.0, 0)
+    try:
+        results = await results_kept(host, request, query, work, lo, hi)
+    except ValueError as error:
+        results = [error]
+    assert results == [bug if fails else made]
+    begun = [] if pure else [(key, None)]
+    assert asked == [([request], begun)]
+    ended = {"error": "ValueError: bug"} if fails else {"gives": made}
+    kept = [] if pure and fails else [ended]
+    assert [(k, json.loads(v)) for k, v in log.told[len(begun) :] if v] == [(key, e) for e in kept]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("pure", [True, False])
+@pytest.mark.parametrize("asks", [True, False])
+def test_steps_are_functions_that_may_change_the_world_or_ask(
+    asks: bool, pure: bool, kept: bool
+) -> None:
+    p = tool("t")
+    assert isinstance(p.params, ToolParams)
+    query = one_of(replace(p, params=replace(p.params, asks=asks, pure=pure)))
+    query.terms = Terms(steps=Steps("q") if kept else None)
+    assert keeps_steps(query, 0) is (kept and (asks or not pure))
+    query.plan = plan(*call("m"))
+    assert [keeps_steps(query, i) for i in (0, 1)] == [False, False], "no functions"
+
+
+# --- what has ended -------------------------------------------------------------------------------
 
 
 def test_values_of_a_query_that_has_ended_are_nobodys() -> None:
