@@ -568,15 +568,15 @@ class Driver(ABC, Generic[Q]):
         """Begin a part. Raises QueryFailed where it would be one too many."""
         query, key, component = growing.query, grow.key, growing.component
         depth = 1 if query.place is None else 1 + query.place.depth
-        query.tally.grow(component, len(plan), depth)
         if key in growing.open:
             raise QueryFailed(f"{component!r} has two parts called {key!r}")
+        query.tally.grow(component, len(plan), depth)
         repeats = grow.body in growing.params.grower.repeated.counts
         growing.turns += repeats
         coming = 0.0
         if growing.estimate is not None:
             coming = growing.coming()
-            if repeats and growing.turns + coming != growing.expected:
+            if repeats:
                 self._expect(growing, growing.turns + coming, now)
         place = Place(growing, key, depth, grow, coming)
         id = f"{query.id}/{component}/{key}"

@@ -137,7 +137,8 @@ class Growing:
         plan = self.query.plan
         usual = plan.profile.habit(plan.graph.name, self.component).turns_after(turns)
         if usual is None:
-            usual = (self.estimate.times if self.estimate is not None else 0.0) - turns
+            assert self.estimate is not None  # else nobody asks
+            usual = self.estimate.times - turns
         return max(listed, usual, 0.0)
 
     def plan_of(self, grow: Grow) -> Plan:

@@ -31,8 +31,7 @@ def outcome_of(
     """What has become of a slice of primitive `i` of `query` (None: it has ended), which has
     `total` items. told: some of its text has left for the client. state: see Span."""
     if query is None:
-        refused = refusal_of(result) if isinstance(result, Exception) else None
-        return Cause(result, refused=refused) if isinstance(result, Exception) else {}
+        return Cause(result, refused=refusal_of(result)) if isinstance(result, Exception) else {}
     p = query.plan.primitives[i]
     counts: Mapping[str, int] = {}
     try:

@@ -27,7 +27,7 @@ from teola.runtime.live.row_budget import RowBudget
 from teola.runtime.live.row_source import AHEAD, AnswerSink, RowSource
 from teola.runtime.live.rows_task import RowsTask
 from teola.runtime.live.sent_rows import LiveRows, SentRows
-from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsHandle
+from teola.runtime.rows import Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.runtime.runtime import Runtime
 from tests.planted import catches, edited
 
@@ -442,3 +442,42 @@ def keeps_to_it(config: EngineConfig) -> None:
     assert account.tokens == 23 * end.asked == 23 * len(heard)
     assert 0.9 * 2300 <= account.tokens <= 1.02 * 2300
     assert account.held_tokens == account.open == 0
+
+
+class Late(Model):
+    """One that is there once it is opened, or not at all."""
+
+    error: Exception | None = None
+
+    def start(self) -> None:
+        self.opened.wait(S)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize("state", ["failed", "deadline", "cancelled"])
+def test_of_rows_whose_server_was_never_there_none_was_asked(state: str) -> None:
+    """The caller's iterator is not touched then."""
+    model = Late()
+    model.opened.clear()
+    if state == "failed":
+        model.error = EngineError("out of memory")
+        model.opened.set()
+
+    def rows() -> Iterator[Row]:
+        raise AssertionError("nobody asks for rows")
+        yield Row("a")
+
+    heard = Heard()
+    runtime, handle = asked(model, rows(), heard, deadline_s=0.05 if state == "deadline" else None)
+    with runtime:
+        if state == "cancelled":
+            handle.cancel()
+            model.opened.set()
+        end = handle.result(S)
+        model.opened.set()
+    assert end == RowsEnd(state, 0, 0, 0, 0, 0, 0, end.seconds, end.error)
+    assert end.seconds >= 0.0
+    assert ("out of memory" in str(end.error)) == (state == "failed")
+    assert (end.error is None) == (state != "failed")
+    assert (heard, model.calls) == ([], Counter())

@@ -1,10 +1,13 @@
 """Prompts are measured by the engine that will compute them, together and off the loop."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from teola.engine import Call, Delta, Keys, PrefixChange
 from teola.runtime.live.call import call_of
@@ -89,16 +92,27 @@ async def test_a_work_has_the_tokens_and_keys_that_its_engine_counts() -> None:
         await ask(bench)
     ((one,),) = (d.slices for d in dispatches(bench))
     prompt = bench.engines["llm"][0].prompts[0]
-    assert one.work.total >= len(prompt.split()) - 1
-    assert len(one.work.keys) == one.work.total // 2
+    words = prompt.split()
+    assert one.work.total == len(words)
+    keys = tuple(" ".join(words[:end]) for end in range(2, len(words) + 1, 2))
+    assert one.work.keys == keys
 
 
-async def test_an_engine_that_cannot_measure_leaves_an_estimate() -> None:
-    async with Bench({"llm": Broken()}, routing="prefix_affinity") as bench:
-        (ending,) = await ask(bench)
+async def test_an_engine_that_cannot_measure_leaves_an_estimate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Four characters a token; the log says it to who asks for all."""
+    with caplog.at_level(logging.DEBUG, "teola.runtime.live.sizing"):
+        async with Bench({"llm": Broken()}, routing="prefix_affinity") as bench:
+            (ending,) = await ask(bench)
     assert ending.state is State.OK
     ((one,),) = (d.slices for d in dispatches(bench))
-    assert (one.work.total > 1, one.work.keys) == (True, ())
+    assert (one.work.total, one.work.keys) == (4, ())
+    (said,) = [record for record in caplog.records if record.name.endswith("sizing")]
+    assert (said.levelname, said.event) == ("DEBUG", "unmeasured")  # type: ignore[attr-defined]
+    assert said.getMessage() == "engine llm cannot measure a prompt: ValueError"
+    told = {"engine": "llm", "error_type": "ValueError"}
+    assert said.fields == told  # type: ignore[attr-defined]
 
 
 async def test_the_index_of_prefixes_knows_what_an_engine_tells() -> None:

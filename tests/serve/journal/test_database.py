@@ -154,11 +154,6 @@ def test_it_is_kept_where_the_vector_store_is(postgres: EmbeddedPostgres) -> Non
         assert journal_of(runtime, "host=there", 7) is not None
 
 
-def test_an_engine_without_postgresql_has_no_journal() -> None:
-    with Runtime({"vectorstore": "documents"}) as runtime:
-        assert journal_of(runtime, True, 7) is None
-
-
 def test_a_restored_database_gets_its_role_anew(
     made: str, serve: Serve, postgres: EmbeddedPostgres
 ) -> None:

@@ -10,8 +10,6 @@ import httpx
 import pytest
 
 from teola import App, Ask, component
-from teola.errors import InputError
-from teola.query.journal.sealing import Seal
 from tests.serve.conftest import soon
 from tests.serve.journal.conftest import Serve, put, rows
 from tests.serve.journal.test_trouble import up
@@ -231,11 +229,3 @@ def test_what_was_cut_off_fails_if_nobody_is_to_be_asked(serve: Serve) -> None:
         assert found["state"] == "failed"
         assert "may have happened, so it is not done again" in found["result"]["error"]
     assert LOG == ["stuck"]
-
-
-KEY, OTHER = "a key that nobody guesses", "another key that is as long"
-
-
-def test_a_key_that_can_be_guessed_is_refused() -> None:
-    with pytest.raises(InputError, match="16 at least"):
-        Seal("secret")

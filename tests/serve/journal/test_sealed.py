@@ -19,7 +19,7 @@ from teola.query.journal import journal as journals
 from teola.query.journal.journal import Given, Journal
 from teola.query.journal.lost import JournalUnreadable
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.sealing import MARK, PART, Seal
+from teola.query.journal.sealing import MARK, Seal
 from tests.serve.conftest import soon
 from tests.serve.databases import rows
 from tests.serve.journal.conftest import Serve
@@ -133,37 +133,49 @@ def test_an_older_server_has_nothing_to_run_in_a_sealed_journal(dsn: str) -> Non
 # --- sealing --------------------------------------------------------------------------------
 
 
-def seal(dsn: str, key: str = KEY, again: bool = False) -> tuple[int, int]:
-    """Seal what lies there; how many queries were sealed, and how many could not be."""
+def seal(
+    dsn: str, key: str = KEY, again: bool = False, heard: list[str] | None = None
+) -> tuple[int, int, int]:
+    """Seal what lies there; how many queries were sealed, with how many values, and how many could
+    not be. heard: ids of those that are done."""
 
-    async def work() -> tuple[int, int]:
+    async def work() -> tuple[int, int, int]:
         journal = Journal(Given(dsn), 1e6, Seal(key))
         await journal.open()
         try:
-            done = await seal_rest(journal, again)
-            return done.queries, done.unreadable
+            done = await seal_rest(journal, again, None if heard is None else heard.append)
+            return done.queries, done.values, done.unreadable
         finally:
             await journal.close()
 
     return asyncio.run(work())
 
 
-def test_a_query_is_sealed_whole_or_left_and_what_is_locked_is_come_back_to(dsn: str) -> None:
+def test_a_query_is_sealed_whole_or_left_and_what_is_locked_is_come_back_to(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
     old = OldJournal(dsn, codes(), KEY)
-    assert seal(dsn, OTHER) == (2, 3), "questions of another key are left, with their queries"
+    assert seal(dsn, OTHER) == (2, 2, 3), "questions of another key are left, with their queries"
     with psycopg.connect(dsn) as busy:
         busy.execute("SELECT FROM teola_journal.asks WHERE query = %s FOR UPDATE", (old.waiting,))
 
         with ThreadPoolExecutor(1) as pool:
-            sealing = pool.submit(seal, dsn, again=True)
+            heard: list[str] = []
+            sealing = pool.submit(seal, dsn, again=True, heard=heard)
             try:
                 at_rest = "SELECT count(*) FROM teola_journal.asks WHERE starts_with(told, %s)"
                 soon(lambda: rows(dsn, at_rest, MARK) == [(2,)])
                 assert not sealing.done()
             finally:
                 busy.rollback()
-            assert sealing.result() == (3, 0)
-    assert seal(dsn) == (0, 0)
+            assert sealing.result() == (3, 11, 0)
+            assert (len(heard), len({*heard}), heard[-1]) == (5, 5, old.waiting)
+    assert seal(dsn) == (0, 0, 0)
+    told = [record for record in caplog.records if record.name.endswith("resealing")]
+    assert [(record.levelname, record.getMessage()) for record in told] == [
+        ("WARNING", f"sealed {values} values of {queries} queries that lay in the journal unsealed")
+        for values, queries in ((2, 2), (11, 3))
+    ]
 
 
 def test_the_command_seals_a_journal(
@@ -337,32 +349,3 @@ def test_programs_leave_out_what_cannot_be_opened(dsn: str) -> None:
         rows(dsn, "UPDATE teola_journal.asks SET told = '{}' WHERE query = %s", old.waiting)
         rows(dsn, "UPDATE teola_journal.asks SET answer = NULL WHERE query = %s", old.waiting)
         assert app.waiting() == []
-
-
-# --- the seal itself ------------------------------------------------------------------------
-
-
-def test_a_value_opens_in_its_own_place_alone() -> None:
-    seal = Seal(KEY)
-    own = seal.of("alice", "q")
-    text = "long \ud800 ü" * PART
-    sealed = own.close("step/a", text)
-    assert own.open("step/a", sealed) == text
-    mark, parts = sealed[: len(MARK)], sealed[len(MARK) :].split(".")
-    moved = [
-        (own, "step/b", sealed),
-        (seal.of("bob", "q"), "step/a", sealed),
-        (seal.of("alice", "r"), "step/a", sealed),
-        (Seal(OTHER).of("alice", "q"), "step/a", sealed),
-        (own, "step/a", mark + ".".join(parts[:-1])),
-        (own, "step/a", mark + ".".join(reversed(parts))),
-        (own, "step/a", f"{mark}AAAA"),
-        (own, "step/a", f"{mark}é"),
-    ]
-    for other, place, value in moved:
-        with pytest.raises(JournalUnreadable, match="cannot be opened"):
-            other.open(place, value)
-    piece = own.close_piece("files/0/1", b"body")
-    assert own.open_piece("files/0/1", piece) == b"body"
-    with pytest.raises(JournalUnreadable):
-        own.open_piece("files/1/0", piece)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
@@ -19,9 +18,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 
-from teola.runtime.live.live import Live
 from teola.runtime.observe.noting import note, working_for
-from teola.schedule.events import Cause, Ejected, FirstTokenLate, Recovered, Waits
 from teola.serve.access.auth import KeyFile
 from teola.serve.observe.logs import WAITING, AsText, Lines, LogForm, as_json, failure, logging_to
 from tests.serve.conftest import soon
@@ -163,40 +160,6 @@ def test_what_is_no_http_is_refused_without_its_text(server: tuple[Running, str]
         connection.recv(1000)
     soon(lambda: any(line["code"] == "malformed" for line in running.lines("refused")))
     assert QUESTION not in running.log.read_text()
-
-
-async def test_an_instances_fate_is_told_without_what_it_said(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stream = io.StringIO()
-    live = Live(asyncio.get_running_loop())
-    with logging_to(stream, "json"):
-        live.ejected(Ejected("llm", 1, 31.0, Cause(ValueError(QUESTION))), 1.0)
-        live.late(FirstTokenLate("llm", 1, 7.26, elsewhere=True), 1.0)
-        live.recovered(Recovered("llm", 1), 1.0)
-        for until in (3.25, 0.5):
-            why = Cause(ValueError(QUESTION))
-            live.refused(Waits("llm", 1, "q", 2, until, why), 1.0)
-    ejected, late, recovered, *refused = map(json.loads, stream.getvalue().splitlines())
-    assert (ejected["event"], ejected["level"]) == ("engine_ejected", "warning")
-    assert (ejected["engine"], ejected["instance"], ejected["for_s"]) == ("llm", 1, 30.0)
-    assert ejected["error_type"] == "ValueError"
-    assert (late["event"], late["after_s"], late["elsewhere"]) == ("engine_late", 7.3, True)
-    assert recovered["event"] == "engine_recovered"
-    assert {(one["event"], one["level"]) for one in refused} == {("engine_refuses", "info")}
-    assert [(one["error_type"], one["for_s"]) for one in refused] == [
-        ("ValueError", 2.2),
-        ("ValueError", 0.0),
-    ]
-    sentence = "engine llm: instance 1 refuses (ValueError); the call waits for {} s"
-    assert caplog.messages == [
-        "engine llm: instance 1 is sent nothing for 30 s: ValueError",
-        "engine llm: instance 1 gave no token for 7 s",
-        "engine llm: instance 1 works again",
-        sentence.format(2.2),
-        sentence.format(0.0),
-    ]
-    assert QUESTION not in stream.getvalue()
 
 
 # --- lines ---------------------------------------------------------------------------------------
