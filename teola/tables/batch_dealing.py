@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Final
 
+from teola.tables.duckdb_schema import cursor_of
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -30,7 +32,7 @@ def dealt_sql(con: duckdb.DuckDBPyConnection, sql: str, places: int) -> str:
     import pyarrow as pa
 
     con.execute(f"CREATE OR REPLACE TABLE {DEALT} (opens UBIGINT, start BIGINT, place BIGINT)")
-    cursor = con.cursor()
+    cursor = cursor_of(con)
     try:
         counts = cursor.execute(
             f"SELECT CAST(opens AS UBIGINT), count(*) FROM ({sql}) GROUP BY 1 HAVING count(*) > 1 "

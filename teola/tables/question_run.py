@@ -22,6 +22,7 @@ from teola.price import Price
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.tables.answer_table import FREE_KEYS, AnswerTable, Operator, StoredAnswer
 from teola.tables.call_stage import CallStage
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.extract import choice_text, enforceable, extractor
 from teola.tables.llm_call import LlmCall
 from teola.tables.run_limits import Spent, Stopped
@@ -92,7 +93,7 @@ class QuestionRun:
 
     def go(self, sql: str, *, warm: bool, shared: float) -> None:
         """Ask rows. warm, shared: see RowsCall. Raises Stopped."""
-        spent, call, cursor = self.spent, self.call, self.con.cursor()
+        spent, call, cursor = self.spent, self.call, cursor_of(self.con)
         end: RowsEnd | None = None
         reads = threading.Lock()
         try:
