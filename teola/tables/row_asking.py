@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.batch_dealing import DEALT, dealt_sql
+from teola.tables.batch_dealing import DEALT, dealt_rows
 from teola.tables.call_stage import CallStage
 from teola.tables.context_order import share_contexts
 from teola.tables.extract import wanted_of
@@ -32,6 +32,7 @@ from teola.tables.result_stream import ResultStream
 from teola.tables.retrieval import Retriever
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
+from teola.tables.sorted_rows import SortedRows
 from teola.tables.value_cutting import ModelWindow, cut_values
 
 if TYPE_CHECKING:
@@ -224,12 +225,13 @@ class CallAsker:
 
     def _gather(self, ask: AskCall, operator: Operator) -> Gathered:
         """Count the distinct questions, and those that have an answer."""
-        # Of rows that are one by a rule the first asks, with all of its fields.
-        aggregate = f"arg_min({{}}, {ROW})" if ask.call.fold else "any_value({})"
-        names = "".join(f", {aggregate.format(f'f{at}')} AS f{at}" for at in range(len(ask.fields)))
+        # Of rows that are one by a rule the first asks, with all of its fields. Grouping looks at
+        # keys alone: a hash table of the texts would be as large as all of them.
+        names = "".join(f", a.f{at}" for at in range(len(ask.fields)))
         self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_inputs AS SELECT key{names}, count(*) AS n "
-            "FROM teola_asked GROUP BY key"
+            f"CREATE OR REPLACE TABLE teola_inputs AS SELECT a.key{names}, g.n FROM teola_asked a "
+            f"JOIN (SELECT min({ROW}) AS first, count(*) AS n FROM teola_asked GROUP BY key) g "
+            f"ON a.{ROW} = g.first"
         )
         self.answers.fetch(operator.digest, "teola_inputs")
         known = self.answers.known(
@@ -331,15 +333,15 @@ class CallAsker:
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
         if self.progress is not None:
             self.progress(stage, todo, 0, 0)
-        sql = self._rows_sql(ask.call, order)
+        rows = self._rows(ask.call, order)
         if self.batch_aware:
-            sql = dealt_sql(self.con, sql, self.batch_aware)
+            rows = dealt_rows(self.con, rows, self.batch_aware)
             stage.reason += f"; dealt to batches of {self.batch_aware}"
         try:
             # Without it the first batch computes the instruction as often as it has rows.
             warm = "warm" in self.passes and todo >= LEAST_WARMED and self.warms
-            run.go(sql, warm=warm, shared=order.share)
-            run.finish(sql, shared=order.share)
+            run.go(rows, warm=warm, shared=order.share)
+            run.finish(rows, shared=order.share)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             for table in (POSITIONS, DEALT):
@@ -374,8 +376,8 @@ class CallAsker:
         orders = Orders(self.con, "teola_inputs", where, call.names, len(call.prompt), longest_s)
         return orders.best(groups=groups)
 
-    def _rows_sql(self, call: LlmCall, order: ColumnOrder) -> str:
-        """SQL of the rows to ask, see `rows_sql`."""
+    def _rows(self, call: LlmCall, order: ColumnOrder) -> SortedRows:
+        """The rows to ask, see `rows_sql`."""
         opens, first = "", order.positions[0] if order.positions else None
         if first is not None and first in call.contexts:
             first_of = f"CASE WHEN json_valid(f{first}) THEN json_extract(f{first}, '$[0]') END"

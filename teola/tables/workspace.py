@@ -75,6 +75,9 @@ class Workspace:
         options = f"ROW_GROUP_SIZE {GROUP_ROWS}, RECOVERY_MODE NO_WAL_WRITES"
         self.con.execute(f"ATTACH {file} AS {WORK} ({options})")
         self.con.execute(f"USE {WORK}")
+        # What is freed goes back to the system, and not only 128 MB later.
+        self.con.execute("SET allocator_flush_threshold = '8MB'")
+        self.con.execute("SET allocator_bulk_deallocation_flush_threshold = '8MB'")
         self.con.execute("SET preserve_insertion_order = true")
         self.con.execute("SET python_enable_replacements = false")
         self.con.execute("SET autoinstall_known_extensions = false")
