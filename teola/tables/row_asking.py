@@ -296,7 +296,7 @@ class CallAsker:
 
         def rows() -> str:
             answers = self.answers.known(operator.digest, "teola_inputs", failed=False)
-            return self._answered(ask, f"({answers})", f"main.{ask.table}", closed=True)
+            return self._answered(ask, f"({answers})", f"main.{ask.table}")
 
         return partial(stream.look, rows, came)
 
@@ -412,20 +412,37 @@ class CallAsker:
             "USING (key) WHERE a.error IS NOT NULL GROUP BY a.error ORDER BY 2 DESC LIMIT 20"
         ).fetchall():
             stage.add_error(str(error), int(rows), self._example(str(example), ask))
-        answered = self._answered(ask, "teola_known", ask.table, closed=self.closed)
-        self.con.execute(f"CREATE OR REPLACE TABLE teola_new AS {answered} ORDER BY b.{ROW}")
+        # Beside the rows as they are: joining and sorting them would hold all of them in memory.
+        answered = (
+            f"SELECT b.rowid AS teola_at, {value} AS value, a.error AS error, "
+            f"k.key IS NULL OR a.key IS NOT NULL AS closed FROM {ask.table} b "
+            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
+            "LEFT JOIN teola_known a ON a.key = k.key ORDER BY teola_at"
+        )
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, a.value AS {ask.value}, "
+            f"a.error AS {ask.error} FROM {ask.table} b POSITIONAL JOIN ({answered}) a"
+            f"{' WHERE a.closed' if self.closed else ''}{self._by_row(ask.table)}"
+        )
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
         for table in ("teola_asked", "teola_inputs", "teola_known"):
             self.con.execute(f"DROP TABLE {table}")
 
-    def _answered(self, ask: AskCall, known: str, table: str, *, closed: bool) -> str:
-        """SQL of the rows of a table with their answers. closed: those only that need no other."""
+    def _by_row(self, table: str) -> str:
+        """SQL that sorts a table by its rows' numbers; "": it is sorted."""
+        ((is_sorted,),) = self.con.execute(
+            f"SELECT coalesce(bool_and({ROW} > before), true) FROM "
+            f"(SELECT {ROW}, lag({ROW}) OVER () AS before FROM {table})"
+        ).fetchall()
+        return "" if is_sorted else f" ORDER BY b.{ROW}"
+
+    def _answered(self, ask: AskCall, known: str, table: str) -> str:
+        """SQL of the rows of a table that need no other answer, with theirs."""
         return (
             f"SELECT b.*, {typed('a.value', ask.call)} AS {ask.value}, a.error AS {ask.error} "
             f"FROM {table} b LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
-            f"LEFT JOIN {known} a ON a.key = k.key"
-            f"{' WHERE k.key IS NULL OR a.key IS NOT NULL' if closed else ''}"
+            f"LEFT JOIN {known} a ON a.key = k.key WHERE k.key IS NULL OR a.key IS NOT NULL"
         )
 
     def _example(self, key: str, ask: AskCall) -> str:
