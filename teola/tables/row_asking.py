@@ -12,7 +12,8 @@ run that is killed has what came back until then, and asks for the rest when it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 LEAST_WARMED: Final = 64
 """Rows from which on the first one is asked alone, before the others."""
+LEAST_CACHE: Final = 96 << 20
+"""Bytes that DuckDB needs to ask a call, where it has as much."""
 ONLY_ORDER: Final = "there is one order only"
 SHORT: Final = 512
 """Bytes of values that are in every model's window, and a field's name and what is around it."""
@@ -130,23 +133,42 @@ class CallAsker:
         )
         self._stages[ask] = stage
         try:
-            self._key(ask, operator)
-            gathered = self._gather(ask, operator)
-            if truncated := self._fit(ask, operator, gathered):
-                gathered = self._gather(ask, operator)
-            if earlier is None or not self.closed:
-                self._count(stage, gathered)
-                stage.truncated += truncated
-                self._ask(
-                    ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
-                )
-            elif ask not in self._recounted:
-                # It was interrupted: what is known of its rows is looked at once more.
-                stage.recount()
-                self._recounted.add(ask)
-            self._join(ask, stage, operator)
+            with self._small_cache():
+                self._run(ask, stage, operator, came, first=earlier is None)
         finally:
             stage.seconds += time.monotonic() - began
+
+    def _run(
+        self, ask: AskCall, stage: CallStage, operator: Operator, came: str | None, *, first: bool
+    ) -> None:
+        self._key(ask, operator)
+        gathered = self._gather(ask, operator)
+        if truncated := self._fit(ask, operator, gathered):
+            gathered = self._gather(ask, operator)
+        self._drop_texts()
+        if first or not self.closed:
+            self._count(stage, gathered)
+            stage.truncated += truncated
+            self._ask(
+                ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
+            )
+        elif ask not in self._recounted:
+            # It was interrupted: what is known of its rows is looked at once more.
+            stage.recount()
+            self._recounted.add(ask)
+        self._join(ask, stage, operator)
+
+    @contextmanager
+    def _small_cache(self) -> Iterator[None]:
+        """Give DuckDB less memory while a call is asked. It works part by part then, and would fill
+        more with blocks of its file, which the system caches as well."""
+        ((before,),) = self.con.execute("SELECT current_setting('memory_limit')").fetchall()
+        ((whole,),) = self.con.execute("SELECT parse_formatted_bytes(?)", [before]).fetchall()
+        self.con.execute(f"SET memory_limit = '{max(min(whole, LEAST_CACHE), whole * 3 // 8)}B'")
+        try:
+            yield
+        finally:
+            self.con.execute(f"SET memory_limit = '{before}'")
 
     def retrieve(self, step: Retrieve) -> None:
         """Give the table the contexts of a RETRIEVE. Raises Stopped."""
@@ -245,6 +267,12 @@ class CallAsker:
             "FROM teola_inputs"
         ).fetchall()
         return Gathered(*(int(aggregate) for aggregate in row))
+
+    def _drop_texts(self) -> None:
+        """From here on rows have keys alone: their texts are those of the questions."""
+        self.con.execute(f"CREATE TABLE teola_new AS SELECT {ROW}, key FROM teola_asked")
+        self.con.execute("DROP TABLE teola_asked")
+        self.con.execute("ALTER TABLE teola_new RENAME TO teola_asked")
 
     def _count(self, stage: CallStage, gathered: Gathered) -> None:
         distinct = gathered.distinct

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-PART: Final = 8 << 20
+PART: Final = 4 << 20
 """Bytes of rows that are sorted at once."""
 FAN: Final = 16
 """Parts that rows are split into at a time."""
