@@ -91,7 +91,7 @@ def prompts(
 ) -> Iterator[str]:
     """The prompts of an order, in the order in which they are asked."""
     cursor = con.cursor()
-    found = cursor.execute(rows_sql("inputs", "", names, order))
+    found = cursor.execute(rows_sql("inputs", "", names, order).sorted_sql)
     while batch := found.fetchmany(2048):
         yield from (f"{INSTRUCTION}{text}" for _, text, _ in batch)
 

@@ -15,6 +15,9 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Final
 
+from teola.tables.duckdb_schema import cursor_of
+from teola.tables.sorted_rows import SortedRows
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -24,30 +27,30 @@ batches."""
 AT_ONCE: Final = 8192
 
 
-def dealt_sql(con: duckdb.DuckDBPyConnection, sql: str, places: int) -> str:
-    """SQL of the rows of `rows_sql`, dealt to batches of so many. Makes the table DEALT. What
+def dealt_rows(con: duckdb.DuckDBPyConnection, rows: SortedRows, places: int) -> SortedRows:
+    """Rows, dealt to batches of so many. Makes the table DEALT. What
     changes is where windows may be cut: between batches."""
     import pyarrow as pa
 
     con.execute(f"CREATE OR REPLACE TABLE {DEALT} (opens UBIGINT, start BIGINT, place BIGINT)")
-    cursor = con.cursor()
+    cursor = cursor_of(con)
     try:
         counts = cursor.execute(
-            f"SELECT CAST(opens AS UBIGINT), count(*) FROM ({sql}) GROUP BY 1 HAVING count(*) > 1 "
-            "ORDER BY 2 DESC, min(text)"
+            f"SELECT CAST(opens AS UBIGINT), count(*) FROM ({rows.sql}) GROUP BY 1 "
+            "HAVING count(*) > 1 ORDER BY 2 DESC, min(text)"
         )
         free = [(0, place) for place in range(places)]
         heapify(free)
         for batch in _batches(counts):
-            rows = []
+            dealt = []
             for opens, count in batch:
                 start, place = free[0]
-                rows.append((opens, start, place))
+                dealt.append((opens, start, place))
                 heapreplace(free, (start + count, place))
             types = (pa.uint64(), pa.int64(), pa.int64())
             columns = [
                 pa.array(values, type)
-                for values, type in zip(zip(*rows, strict=True), types, strict=True)
+                for values, type in zip(zip(*dealt, strict=True), types, strict=True)
             ]
             con.register("teola_batch", pa.Table.from_arrays(columns, ["opens", "start", "place"]))
             con.execute(f"INSERT INTO {DEALT} SELECT * FROM teola_batch")
@@ -56,12 +59,14 @@ def dealt_sql(con: duckdb.DuckDBPyConnection, sql: str, places: int) -> str:
         cursor.close()
     # Rows that share no beginning fill batches behind all others.
     last = max(start for start, _ in free)
-    return (
-        f"SELECT key, text, batch AS opens FROM (SELECT key, text, coalesce(d.start + k, {last} + "
+    return SortedRows(
+        f"SELECT key, text, coalesce(d.start + k, {last} + "
         f"(row_number() OVER (PARTITION BY d.start IS NULL ORDER BY text, key) - 1) // {places}) "
-        "AS batch, d.place AS place FROM (SELECT key, text, CAST(opens AS UBIGINT) AS opens, "
+        f"AS opens, coalesce(d.place, {places}) AS place FROM "
+        "(SELECT key, text, CAST(opens AS UBIGINT) AS opens, "
         "row_number() OVER (PARTITION BY opens ORDER BY text, key) - 1 AS k "
-        f"FROM ({sql})) r LEFT JOIN {DEALT} d USING (opens)) ORDER BY batch, place, text, key"
+        f"FROM ({rows.sql})) r LEFT JOIN {DEALT} d USING (opens)",
+        ("opens", "place", "text", "key"),
     )
 
 

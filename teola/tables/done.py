@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, TeolaError
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.plan_steps import Column
 from teola.tables.report import with_rows
 
@@ -121,7 +122,7 @@ class Done:
             raise InputError(f"the rows of this result are in its file{where}")
         if not self._close.alive:
             raise InputError("this result is closed")
-        return self._workspace.con.cursor()
+        return cursor_of(self._workspace.con)
 
     def __repr__(self) -> str:
         names = ", ".join(column.name for column in self.columns)

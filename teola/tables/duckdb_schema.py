@@ -197,3 +197,11 @@ def said(error: Exception) -> str:
         text += " (an LLM's answer is a text: give it a type, as in LLM(..., type := 'INTEGER'))"
     text = text.replace("any_value(CAST(teola_null_of", "LLM_AGG((teola_null_of")
     return text.replace("teola_null_of", "LLM")
+
+
+def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A second connection to the same tables. (DuckDB's own forgets which database is in use.)"""
+    ((database,),) = con.execute("SELECT current_database()").fetchall()
+    cursor = con.cursor()
+    cursor.execute(f"USE {quoted(database)}")
+    return cursor

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from teola.tables.arrow_columns import int_column, text_column
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.group_calls import LINES, ROW_EMPTY
 from teola.tables.llm_call import TEXT as VARCHAR
 from teola.tables.llm_call import LlmCall
@@ -164,7 +165,7 @@ class GroupAsking:
         con.execute(
             f"CREATE OR REPLACE TABLE teola_new ({ROW} BIGINT, teola_group BIGINT, {LINES} VARCHAR)"
         )
-        cursor = con.cursor()
+        cursor = cursor_of(con)
         at = 0
         batch: list[tuple[int, str]] = []
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from teola.tables.prompt_text import lines_of
 from teola.tables.shared_beginnings import POSITIONS, WIDEST, Beginnings
+from teola.tables.sorted_rows import SortedRows
 
 if TYPE_CHECKING:
     import duckdb
@@ -185,22 +186,23 @@ def rows_sql(
     in_order: bool = True,
     text: str = "",
     opens: str = "",
-) -> str:
-    """SQL of the rows to ask: key, text, and a number that changes with the first ordered field.
-    in_order: sorted, so that those which share a beginning follow each other. text, opens: SQL of
-    these two where they are not the fields' lines and the first field's hash."""
+) -> SortedRows:
+    """The rows to ask. in_order: sorted by text, so that those which share a beginning follow each
+    other. text, opens: SQL of these two where they are not the fields' lines and the first field's
+    hash."""
     if order.groups:
         lines = ", ".join(lines_of([name], [f"f{at}"]) for at, name in enumerate(names))
-        return (
+        return SortedRows(
             "SELECT key, array_to_string(lines, '') AS text, hash(lines[1]) AS opens FROM "
             f"(SELECT key, list_select([{lines}], positions) AS lines FROM {table} t "
-            f"JOIN {POSITIONS} p ON p.id = t.rowid) ORDER BY text, key"
+            f"JOIN {POSITIONS} p ON p.id = t.rowid)",
+            ("text", "key"),
         )
     texts = [f"f{at}" for at in order.positions]
     text = text or lines_of([names[at] for at in order.positions], texts)
     opens = opens or (f"hash({texts[0]})" if texts else "0")
-    keys = ", ".join([*texts, "key"]) if in_order else "key"
-    return f"SELECT key, {text} AS text, {opens} AS opens FROM {table} {where} ORDER BY {keys}"
+    sql = f"SELECT key, {text} AS text, {opens} AS opens FROM {table} {where}"
+    return SortedRows(sql, ("text", "key") if in_order else ("key",))
 
 
 def rank(selectivity: float, cost: float) -> float:

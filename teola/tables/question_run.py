@@ -22,9 +22,11 @@ from teola.price import Price
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.tables.answer_table import FREE_KEYS, AnswerTable, Operator, StoredAnswer
 from teola.tables.call_stage import CallStage
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.extract import choice_text, enforceable, extractor
 from teola.tables.llm_call import LlmCall
 from teola.tables.run_limits import Spent, Stopped
+from teola.tables.sorted_rows import SortedRows
 
 if TYPE_CHECKING:
     import duckdb
@@ -90,9 +92,9 @@ class QuestionRun:
         self._lock, self._woken = threading.Lock(), threading.Event()
         self.over = self.failures = self.others = 0
 
-    def go(self, sql: str, *, warm: bool, shared: float) -> None:
+    def go(self, rows: SortedRows, *, warm: bool, shared: float) -> None:
         """Ask rows. warm, shared: see RowsCall. Raises Stopped."""
-        spent, call, cursor = self.spent, self.call, self.con.cursor()
+        spent, call, cursor = self.spent, self.call, cursor_of(self.con)
         end: RowsEnd | None = None
         reads = threading.Lock()
         try:
@@ -101,7 +103,7 @@ class QuestionRun:
                 spent.check()
             handle = self.ask_rows(
                 RowsCall(call.prompt, call.model or "llm", decode_of(call), warm, shared),
-                self._rows(cursor, sql, reads),
+                self._rows(cursor, rows, reads),
                 self._hear,
                 deadline_s=left_s,
                 budget=spent.ledger,
@@ -127,11 +129,14 @@ class QuestionRun:
                 self.stage.asked += end.asked if end is not None else self.over
         self._judge(stopped, end)
 
-    def finish(self, sql: str, *, shared: float) -> None:
+    def finish(self, rows: SortedRows, *, shared: float) -> None:
         """Wait for the answers to rows that other runs have claimed, and ask those that they let go
-        of. sql: of all rows. shared: see RowsCall. Raises Stopped."""
+        of. rows: all of them. shared: see RowsCall. Raises Stopped."""
         spent = self.spent
-        free = f"SELECT key, text, opens FROM ({sql}) WHERE key IN (SELECT key FROM {FREE_KEYS})"
+        free = SortedRows(
+            f"SELECT key, text, opens FROM ({rows.sql}) WHERE key IN (SELECT key FROM {FREE_KEYS})",
+            ("text", "key"),
+        )
         while True:
             came = self.answers.settle(self.operator.digest)
             self.stage.answered_before += came.answered
@@ -144,7 +149,7 @@ class QuestionRun:
             if (why := self._failed()) is not None:
                 raise why
             if came.free:
-                self.go(f"{free} ORDER BY text, key", warm=False, shared=shared)
+                self.go(free, warm=False, shared=shared)
             elif came.left:
                 left_s = spent.left_s()
                 spent.cancelled.wait(AWAITED_S if left_s is None else min(AWAITED_S, left_s))
@@ -178,11 +183,10 @@ class QuestionRun:
             raise why
 
     def _rows(
-        self, cursor: duckdb.DuckDBPyConnection, sql: str, reads: threading.Lock
+        self, cursor: duckdb.DuckDBPyConnection, rows: SortedRows, reads: threading.Lock
     ) -> Iterator[Row]:
         before: int | None = None
-        with reads:
-            batches = cursor.sql(sql).to_arrow_reader(READ)
+        batches = rows.batches(cursor, READ)
         while True:
             with reads:
                 batch = next(batches, None)

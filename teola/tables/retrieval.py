@@ -19,6 +19,7 @@ from teola.app import App
 from teola.errors import DeadlineExceeded, QueryCancelled, TeolaError, reason_of
 from teola.graph import Op, Ref, SearchParams
 from teola.runtime.runtime import Runtime
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.plan_steps import ROW, Retrieve
 from teola.tables.retrieval_call import CONTEXTS, RetrievalCall
 from teola.tables.run_limits import Spent, Stopped
@@ -140,7 +141,7 @@ class Retriever:
     def _search(self, call: RetrievalCall, found: str, sql: str) -> None:
         import pyarrow as pa
 
-        cursor = self.con.cursor()
+        cursor = cursor_of(self.con)
         try:
             for batch in cursor.sql(f"{sql} ORDER BY text").to_arrow_reader(AT_ONCE):
                 texts = batch.columns[0].to_pylist()

@@ -12,13 +12,14 @@ run that is killed has what came back until then, and asks for the rest when it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from teola.tables.answer_table import AnswerTable, Operator
-from teola.tables.batch_dealing import DEALT, dealt_sql
+from teola.tables.batch_dealing import DEALT, dealt_rows
 from teola.tables.call_stage import CallStage
 from teola.tables.context_order import share_contexts
 from teola.tables.extract import wanted_of
@@ -32,6 +33,7 @@ from teola.tables.result_stream import ResultStream
 from teola.tables.retrieval import Retriever
 from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
+from teola.tables.sorted_rows import SortedRows
 from teola.tables.value_cutting import ModelWindow, cut_values
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 LEAST_WARMED: Final = 64
 """Rows from which on the first one is asked alone, before the others."""
+LEAST_CACHE: Final = 96 << 20
+"""Bytes that DuckDB needs to ask a call, where it has as much."""
 ONLY_ORDER: Final = "there is one order only"
 SHORT: Final = 512
 """Bytes of values that are in every model's window, and a field's name and what is around it."""
@@ -129,23 +133,42 @@ class CallAsker:
         )
         self._stages[ask] = stage
         try:
-            self._key(ask, operator)
-            gathered = self._gather(ask, operator)
-            if truncated := self._fit(ask, operator, gathered):
-                gathered = self._gather(ask, operator)
-            if earlier is None or not self.closed:
-                self._count(stage, gathered)
-                stage.truncated += truncated
-                self._ask(
-                    ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
-                )
-            elif ask not in self._recounted:
-                # It was interrupted: what is known of its rows is looked at once more.
-                stage.recount()
-                self._recounted.add(ask)
-            self._join(ask, stage, operator)
+            with self._small_cache():
+                self._run(ask, stage, operator, came, first=earlier is None)
         finally:
             stage.seconds += time.monotonic() - began
+
+    def _run(
+        self, ask: AskCall, stage: CallStage, operator: Operator, came: str | None, *, first: bool
+    ) -> None:
+        self._key(ask, operator)
+        gathered = self._gather(ask, operator)
+        if truncated := self._fit(ask, operator, gathered):
+            gathered = self._gather(ask, operator)
+        self._drop_texts()
+        if first or not self.closed:
+            self._count(stage, gathered)
+            stage.truncated += truncated
+            self._ask(
+                ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
+            )
+        elif ask not in self._recounted:
+            # It was interrupted: what is known of its rows is looked at once more.
+            stage.recount()
+            self._recounted.add(ask)
+        self._join(ask, stage, operator)
+
+    @contextmanager
+    def _small_cache(self) -> Iterator[None]:
+        """Give DuckDB less memory while a call is asked. It works part by part then, and would fill
+        more with blocks of its file, which the system caches as well."""
+        ((before,),) = self.con.execute("SELECT current_setting('memory_limit')").fetchall()
+        ((whole,),) = self.con.execute("SELECT parse_formatted_bytes(?)", [before]).fetchall()
+        self.con.execute(f"SET memory_limit = '{max(min(whole, LEAST_CACHE), whole * 3 // 8)}B'")
+        try:
+            yield
+        finally:
+            self.con.execute(f"SET memory_limit = '{before}'")
 
     def retrieve(self, step: Retrieve) -> None:
         """Give the table the contexts of a RETRIEVE. Raises Stopped."""
@@ -224,12 +247,13 @@ class CallAsker:
 
     def _gather(self, ask: AskCall, operator: Operator) -> Gathered:
         """Count the distinct questions, and those that have an answer."""
-        # Of rows that are one by a rule the first asks, with all of its fields.
-        aggregate = f"arg_min({{}}, {ROW})" if ask.call.fold else "any_value({})"
-        names = "".join(f", {aggregate.format(f'f{at}')} AS f{at}" for at in range(len(ask.fields)))
+        # Of rows that are one by a rule the first asks, with all of its fields. Grouping looks at
+        # keys alone: a hash table of the texts would be as large as all of them.
+        names = "".join(f", a.f{at}" for at in range(len(ask.fields)))
         self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_inputs AS SELECT key{names}, count(*) AS n "
-            "FROM teola_asked GROUP BY key"
+            f"CREATE OR REPLACE TABLE teola_inputs AS SELECT a.key{names}, g.n FROM teola_asked a "
+            f"JOIN (SELECT min({ROW}) AS first, count(*) AS n FROM teola_asked GROUP BY key) g "
+            f"ON a.{ROW} = g.first"
         )
         self.answers.fetch(operator.digest, "teola_inputs")
         known = self.answers.known(
@@ -243,6 +267,12 @@ class CallAsker:
             "FROM teola_inputs"
         ).fetchall()
         return Gathered(*(int(aggregate) for aggregate in row))
+
+    def _drop_texts(self) -> None:
+        """From here on rows have keys alone: their texts are those of the questions."""
+        self.con.execute(f"CREATE TABLE teola_new AS SELECT {ROW}, key FROM teola_asked")
+        self.con.execute("DROP TABLE teola_asked")
+        self.con.execute("ALTER TABLE teola_new RENAME TO teola_asked")
 
     def _count(self, stage: CallStage, gathered: Gathered) -> None:
         distinct = gathered.distinct
@@ -294,7 +324,7 @@ class CallAsker:
 
         def rows() -> str:
             answers = self.answers.known(operator.digest, "teola_inputs", failed=False)
-            return self._answered(ask, f"({answers})", f"main.{ask.table}", closed=True)
+            return self._answered(ask, f"({answers})", f"main.{ask.table}")
 
         return partial(stream.look, rows, came)
 
@@ -331,15 +361,15 @@ class CallAsker:
         stage.order, stage.reason = [ask.call.names[at] for at in order.positions], order.reason
         if self.progress is not None:
             self.progress(stage, todo, 0, 0)
-        sql = self._rows_sql(ask.call, order)
+        rows = self._rows(ask.call, order)
         if self.batch_aware:
-            sql = dealt_sql(self.con, sql, self.batch_aware)
+            rows = dealt_rows(self.con, rows, self.batch_aware)
             stage.reason += f"; dealt to batches of {self.batch_aware}"
         try:
             # Without it the first batch computes the instruction as often as it has rows.
             warm = "warm" in self.passes and todo >= LEAST_WARMED and self.warms
-            run.go(sql, warm=warm, shared=order.share)
-            run.finish(sql, shared=order.share)
+            run.go(rows, warm=warm, shared=order.share)
+            run.finish(rows, shared=order.share)
         finally:
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             for table in (POSITIONS, DEALT):
@@ -374,8 +404,8 @@ class CallAsker:
         orders = Orders(self.con, "teola_inputs", where, call.names, len(call.prompt), longest_s)
         return orders.best(groups=groups)
 
-    def _rows_sql(self, call: LlmCall, order: ColumnOrder) -> str:
-        """SQL of the rows to ask, see `rows_sql`."""
+    def _rows(self, call: LlmCall, order: ColumnOrder) -> SortedRows:
+        """The rows to ask, see `rows_sql`."""
         opens, first = "", order.positions[0] if order.positions else None
         if first is not None and first in call.contexts:
             first_of = f"CASE WHEN json_valid(f{first}) THEN json_extract(f{first}, '$[0]') END"
@@ -410,20 +440,37 @@ class CallAsker:
             "USING (key) WHERE a.error IS NOT NULL GROUP BY a.error ORDER BY 2 DESC LIMIT 20"
         ).fetchall():
             stage.add_error(str(error), int(rows), self._example(str(example), ask))
-        answered = self._answered(ask, "teola_known", ask.table, closed=self.closed)
-        self.con.execute(f"CREATE OR REPLACE TABLE teola_new AS {answered} ORDER BY b.{ROW}")
+        # Beside the rows as they are: joining and sorting them would hold all of them in memory.
+        answered = (
+            f"SELECT b.rowid AS teola_at, {value} AS value, a.error AS error, "
+            f"k.key IS NULL OR a.key IS NOT NULL AS closed FROM {ask.table} b "
+            f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
+            "LEFT JOIN teola_known a ON a.key = k.key ORDER BY teola_at"
+        )
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, a.value AS {ask.value}, "
+            f"a.error AS {ask.error} FROM {ask.table} b POSITIONAL JOIN ({answered}) a"
+            f"{' WHERE a.closed' if self.closed else ''}{self._by_row(ask.table)}"
+        )
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")
         for table in ("teola_asked", "teola_inputs", "teola_known"):
             self.con.execute(f"DROP TABLE {table}")
 
-    def _answered(self, ask: AskCall, known: str, table: str, *, closed: bool) -> str:
-        """SQL of the rows of a table with their answers. closed: those only that need no other."""
+    def _by_row(self, table: str) -> str:
+        """SQL that sorts a table by its rows' numbers; "": it is sorted."""
+        ((is_sorted,),) = self.con.execute(
+            f"SELECT coalesce(bool_and({ROW} > before), true) FROM "
+            f"(SELECT {ROW}, lag({ROW}) OVER () AS before FROM {table})"
+        ).fetchall()
+        return "" if is_sorted else f" ORDER BY b.{ROW}"
+
+    def _answered(self, ask: AskCall, known: str, table: str) -> str:
+        """SQL of the rows of a table that need no other answer, with theirs."""
         return (
             f"SELECT b.*, {typed('a.value', ask.call)} AS {ask.value}, a.error AS {ask.error} "
             f"FROM {table} b LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
-            f"LEFT JOIN {known} a ON a.key = k.key"
-            f"{' WHERE k.key IS NULL OR a.key IS NOT NULL' if closed else ''}"
+            f"LEFT JOIN {known} a ON a.key = k.key WHERE k.key IS NULL OR a.key IS NOT NULL"
         )
 
     def _example(self, key: str, ask: AskCall) -> str:

@@ -30,6 +30,7 @@ from teola.tables.answer_table import (
     StoredAnswer,
 )
 from teola.tables.answers_database import AnswersDatabase, FoundAnswer
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class SharedAnswers(AnswerTable):
             f"(error IS NULL OR asked_at >= TIMESTAMP '{self.since}')"
         )
         sql = f"SELECT DISTINCT key FROM {keys} WHERE key NOT IN ({answered})"
-        with self.con.cursor() as cursor:
+        with cursor_of(self.con) as cursor:
             for batch in cursor.sql(sql).to_arrow_reader(FETCHED):
                 yield batch.column(0).to_pylist()
 
@@ -124,7 +125,7 @@ class SharedAnswers(AnswerTable):
         before = [
             found.answer for found in answers if not found.lately or found.answer.error is None
         ]
-        with self.con.cursor() as cursor:
+        with cursor_of(self.con) as cursor:
             for batch, at in ((before, self.since - timedelta(seconds=1)), (lately, self.since)):
                 if batch:
                     self.insert(cursor, operator, batch, at)
@@ -140,7 +141,7 @@ class SharedAnswers(AnswerTable):
         if len(own) < len(keys):
             left = self._look(operator, [key for key in keys if key not in own])
             if left:
-                with self.con.cursor() as cursor:
+                with cursor_of(self.con) as cursor:
                     cursor.execute(f"INSERT INTO {AWAITED} SELECT unnest(?)", [left])
         return own
 

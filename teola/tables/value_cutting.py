@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
 from teola.tables.arrow_columns import text_column
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.llm_call import LEAST_PART, LlmCall
 from teola.tables.prompt_text import one_line
 
@@ -68,7 +69,7 @@ def cut_values(
     columns = ["key", *fields]
     listed = ", ".join(columns)
     con.execute(f"CREATE OR REPLACE TABLE teola_cut AS SELECT {listed} FROM {table} LIMIT 0")
-    cursor = con.cursor()
+    cursor = cursor_of(con)
     try:
         for batch in _batches(cursor, f"SELECT {listed} FROM {table} WHERE {long}"):
             rows = []

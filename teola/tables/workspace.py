@@ -22,6 +22,12 @@ from teola.tables.sources import SPILLED, TableSource, source_of
 
 MEMORY: Final = "256MB"
 RESERVED: Final = "teola_"
+GROUP_ROWS: Final = 8192
+"""Rows of a table that are compressed, and written to the folder, together. DuckDB's own 122,880
+would stay in memory until then: 120 MB where a row has 1 KB."""
+WORK: Final = "teola_work"
+"""The database of a query's tables: a file in its folder, for tables in memory are not
+compressed."""
 SPILLED_MOST: Final = "16GB"
 """Bytes that a confined query may write to the spill folder."""
 
@@ -65,6 +71,13 @@ class Workspace:
         except duckdb.Error as error:
             raise InputError(f"memory {memory!r} is no size, such as 256MB: {error}") from None
         self.con.execute(f"SET temp_directory = {literal(str(self.folder))}")
+        file = literal(str(self.folder / "work.duckdb"))
+        options = f"ROW_GROUP_SIZE {GROUP_ROWS}, RECOVERY_MODE NO_WAL_WRITES"
+        self.con.execute(f"ATTACH {file} AS {WORK} ({options})")
+        self.con.execute(f"USE {WORK}")
+        # What is freed goes back to the system, and not only 128 MB later.
+        self.con.execute("SET allocator_flush_threshold = '8MB'")
+        self.con.execute("SET allocator_bulk_deallocation_flush_threshold = '8MB'")
         self.con.execute("SET preserve_insertion_order = true")
         self.con.execute("SET python_enable_replacements = false")
         self.con.execute("SET autoinstall_known_extensions = false")

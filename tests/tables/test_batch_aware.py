@@ -10,7 +10,7 @@ import pytest
 
 from teola import tables
 from teola.errors import InputError
-from teola.tables.batch_dealing import dealt_sql
+from teola.tables.batch_dealing import dealt_rows
 from tests.planted import catches, edited
 from tests.tables.oracle import FunctionAsker
 
@@ -38,7 +38,7 @@ def test_rows_of_a_beginning_go_to_different_batches() -> None:
 @catches(
     "one-place",
     "beginnings that follow each other have one place",
-    edited(dealt_sql, "heapreplace(free, (start + count, place))", "pass"),
+    edited(dealt_rows, "heapreplace(free, (start + count, place))", "pass"),
 )
 def test_a_beginning_takes_the_place_of_one_that_has_no_more_rows() -> None:
     draw = random.Random(3)

@@ -50,7 +50,7 @@ def shared(texts: list[str]) -> int:
 
 
 def texts(con: duckdb.DuckDBPyConnection, order: ColumnOrder) -> list[str]:
-    return [row[1] for row in con.execute(rows_sql("t", "", NAMES, order)).fetchall()]
+    return [row[1] for row in con.execute(rows_sql("t", "", NAMES, order).sorted_sql).fetchall()]
 
 
 @pytest.mark.parametrize("seed", range(2))
