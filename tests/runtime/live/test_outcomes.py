@@ -154,7 +154,7 @@ def test_a_function_may_give_functions_what_no_answer_may_have(answers: bool) ->
 
 
 @pytest.mark.parametrize("pure", [True, False])
-@pytest.mark.parametrize("lo, hi, key", [(0, 4, "t"), (0, 3, "t#0:3"), (3, 4, "t#3:4")])
+@pytest.mark.parametrize(("lo", "hi", "key"), [(0, 4, "t"), (0, 3, "t#0:3"), (3, 4, "t#3:4")])
 @pytest.mark.parametrize("fails", ["", "raises", "gives"])
 async def test_what_a_function_gave_is_kept_before_it_is_read(
     lo: int, hi: int, key: str, pure: bool, fails: str
