@@ -24,6 +24,7 @@ from teola.schedule.plan import Plan
 from tests.runtime.faults import Scripted
 from tests.schedule.plans import call, plan
 
+ANSWER = {"a": Ref("m", "text")}
 SENT = Dispatch("llm", 1, 7, ())
 
 
@@ -55,10 +56,10 @@ def test_a_call_may_write_what_it_asks_for_or_less(most: int | None) -> None:
     assert (plain.priority, plain.reads) == (0, ())
 
 
-@pytest.mark.parametrize("by_text", [True, False])
+@pytest.mark.parametrize("by_text", [True, False, None])
 @pytest.mark.parametrize("instance", [0, 1])
 def test_what_stands_before_a_call_is_of_use_on_its_own_instance(
-    instance: int, by_text: bool
+    instance: int, by_text: bool | None
 ) -> None:
     """Elsewhere its text is, and its token ids where instances share them."""
     query, _ = live_query(plan(*call("m", ahead=True)))
@@ -66,7 +67,7 @@ def test_what_stands_before_a_call_is_of_use_on_its_own_instance(
     held = SequenceHandle("llm", 1, (part,), (1, 2), "state")
     query.store.put(0, {"sequence": held})
     query.run.handle(Completed(0, {"sequence": 1}), 0.0)
-    made = call_of(query, 1, instance, by_text=by_text)
+    made = call_of(query, 1, instance, **({} if by_text is None else {"by_text": by_text}))
     if instance == 1:
         assert made.prefix is held
     else:
@@ -84,7 +85,7 @@ def hearer(
     """Of a call with so many decodings (0: with an answer): what its watcher, the core and the
     list's readers are told."""
     prefill, decode = call("m")
-    answering = plan(prefill, replace(decode, outputs=("text",)), outputs={"a": Ref("m", "text")})
+    answering = plan(prefill, replace(decode, outputs=("text",)), outputs=ANSWER)
     query, heard = live_query(plan(*call("m", items)) if items else answering, streams)
     told, wrote = list[Any](), list[Any]()
 
@@ -199,7 +200,7 @@ def live_call(
 ) -> tuple[LiveCall, LiveQuery, list[Any]]:
     """The call that writes an answer, its query, and what the core is told."""
     prefill, decode = call("m")
-    made = plan(prefill, replace(decode, outputs=("text",)), outputs={"a": Ref("m", "text")})
+    made = plan(prefill, replace(decode, outputs=("text",)), outputs=ANSWER)
     query, _ = live_query(made, streams)
     slices = () if work is None else (Slice(work, 0, 1),)
     sent, told = Dispatch("llm", 1, batch, slices), list[Any]()
@@ -299,3 +300,56 @@ def test_a_try_that_fails_leaves_the_other_alone() -> None:
     assert (one.rival, other.rival) == (None, None)
     assert (one.lost, other.lost) == (False, False)
     assert not other.leaves(), "it is the last one"
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_model_thinks_aloud_where_that_is_wanted(keeps: bool) -> None:
+    prefill, decode = call("m")
+    params = DecodeParams(keep_thoughts=keeps)
+    made = plan(prefill, replace(decode, outputs=("text",), params=params), outputs=ANSWER)
+    query, _ = live_query(made)
+    query.trace.sent(0, 0, 1, 0.0, 0.0, 1, 7, 1)
+    one = LiveCall(SENT, query, 0, Lives(lambda _: None, lambda: 2.0, lambda *_: False))
+    await one.run(LocalHost(Scripted(["<think>so</think>", "rain"]), 1), call_of(query, 0, 1))
+    assert query.store.values[1] == {"text": "<think>so</think>rain" if keeps else "rain"}
+
+
+async def test_who_joins_an_equal_call_hears_all_of_it_once_and_after_who_makes_it() -> None:
+    """Whether it joins before it begins, while it is written, or when it is over; and once."""
+    made, query, told = live_call(True, shared=True)
+    writing, goes_on = asyncio.Event(), asyncio.Event()
+    heard = dict[str, list[Any]]()
+    queries = dict[str, LiveQuery]()
+
+    def join(name: str) -> None:
+        other, heard[name] = live_query(query.plan)
+        other.id = name
+        queries[name] = other
+        other.trace.sent(0, 0, 1, 0.0, 0.0, 1, 7, 1)
+        for _ in range(2):
+            made.join(other, 0, made._live)
+
+    class Waiting(Scripted):
+        async def generate(self, call: Any) -> Any:
+            yield Delta("It ")
+            writing.set()
+            await goes_on.wait()
+            yield Delta("rains", "length", Usage(9, 2))
+
+    join("before")
+    assert (heard["before"], queries["before"].finishes) == ([], {})
+    running = asyncio.ensure_future(made.run(LocalHost(Waiting(["-"]), 1), call_of(query, 0, 1)))
+    await writing.wait()
+    join("meanwhile")
+    assert (queries["meanwhile"].ends, queries["meanwhile"].finishes) == ({}, {})
+    goes_on.set()
+    await running
+    join("after")
+    for name, other in queries.items():
+        texts = [one.text for one in heard[name] if isinstance(one, Token)]
+        assert "".join(texts) == "It rains"
+        assert (other.ends, other.finishes) == ({0: "length"}, {0: "length"})
+        assert other.store.values[1] == {"text": "It rains"}
+    firsts = [event.run for event in told if isinstance(event, FirstToken)]
+    dones = [event.run for event in told if isinstance(event, MemberCompleted)]
+    assert firsts == dones == ["q", "before", "meanwhile", "after"]
