@@ -35,6 +35,7 @@ from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.sorted_rows import SortedRows
 from teola.tables.value_cutting import ModelWindow, cut_values
+from teola.tables.workspace import WORK
 
 if TYPE_CHECKING:
     import duckdb
@@ -162,6 +163,9 @@ class CallAsker:
     def _small_cache(self) -> Iterator[None]:
         """Give DuckDB less memory while a call is asked. It works part by part then, and would fill
         more with blocks of its file, which the system caches as well."""
+        if self.con.execute("SELECT current_database()").fetchone() != (WORK,):
+            yield
+            return
         ((before,),) = self.con.execute("SELECT current_setting('memory_limit')").fetchall()
         ((whole,),) = self.con.execute("SELECT parse_formatted_bytes(?)", [before]).fetchall()
         self.con.execute(f"SET memory_limit = '{max(min(whole, LEAST_CACHE), whole * 3 // 8)}B'")

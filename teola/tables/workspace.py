@@ -36,7 +36,9 @@ class Workspace:
     """Use it as a context manager, or call `close`. Raises InputError where a table cannot be read.
 
     memory: what DuckDB may take, such as 256MB; what is more goes to the spill folder. empty: the
-    tables have their columns and no row; their sources are read once for it.
+    tables have their columns and no row; their sources are read once for it. in_file: tables are in
+    a file of the folder, compressed, which nothing but the disk bounds; else in memory, and in the
+    spill folder.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Workspace:
         memory: str = MEMORY,
         threads: int | None = None,
         empty: bool = False,
+        in_file: bool = True,
     ) -> None:
         sources = checked_tables(tables)
         _sweep()
@@ -53,6 +56,8 @@ class Workspace:
         self.con = duckdb.connect()
         try:
             self._settle(memory, threads)
+            if in_file and not empty:
+                self._use_file()
             for name, source in sources.items():
                 if empty:
                     listed = ", ".join(
@@ -71,10 +76,6 @@ class Workspace:
         except duckdb.Error as error:
             raise InputError(f"memory {memory!r} is no size, such as 256MB: {error}") from None
         self.con.execute(f"SET temp_directory = {literal(str(self.folder))}")
-        file = literal(str(self.folder / "work.duckdb"))
-        options = f"ROW_GROUP_SIZE {GROUP_ROWS}, RECOVERY_MODE NO_WAL_WRITES"
-        self.con.execute(f"ATTACH {file} AS {WORK} ({options})")
-        self.con.execute(f"USE {WORK}")
         # What is freed goes back to the system, and not only 128 MB later.
         self.con.execute("SET allocator_flush_threshold = '8MB'")
         self.con.execute("SET allocator_bulk_deallocation_flush_threshold = '8MB'")
@@ -84,6 +85,12 @@ class Workspace:
         self.con.execute("SET TimeZone = 'UTC'")
         if threads is not None:
             self.con.execute(f"SET threads = {int(threads)}")
+
+    def _use_file(self) -> None:
+        file = literal(str(self.folder / "work.duckdb"))
+        options = f"ROW_GROUP_SIZE {GROUP_ROWS}, RECOVERY_MODE NO_WAL_WRITES"
+        self.con.execute(f"ATTACH {file} AS {WORK} ({options})")
+        self.con.execute(f"USE {WORK}")
 
     def confine(self, files: Sequence[Path], folders: Sequence[Path]) -> None:
         """Forbid all other reading and writing from now on, whatever a query's text says. Only data

@@ -143,7 +143,7 @@ class TableRun:
     def _work(self) -> dict[str, Any]:
         tables, tenant = self.tables, self.asker.tenant
         sources = used(self.query, tables.open_to(tenant))
-        workspace = Workspace(sources)
+        workspace = Workspace(sources, in_file=False)  # what it spills is bounded
         with self._closing:
             self._con = workspace.con
         try:

@@ -13,6 +13,7 @@ import pytest
 
 from teola.errors import InputError
 from teola.serve.table_queries.registered_tables import AnswersByTenant, answers_home
+from teola.tables.workspace import Workspace
 from teola_engines.vectorstore import EmbeddedPostgres
 from tests.engines.vectorstore.conftest import temporary_folder
 from tests.fake_openai import Hang
@@ -289,6 +290,26 @@ def test_a_statement_of_duckdb_ends_with_its_deadline(red: httpx.Client) -> None
     assert late.status_code == 504
     assert late.json()["error"]["code"] == "deadline"
     assert told(red, "SELECT count(*) FROM r")["rows"] == [[ROWS]]
+
+
+@catches(
+    "file-without-end",
+    "tables of a query fill a server's disk",
+    edited("teola.serve.table_queries.table_run:TableRun._work", ", in_file=False", ""),
+)
+def test_no_tables_are_in_a_file_that_nothing_bounds(
+    red: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, close = list[list[Path]](), Workspace.close
+
+    def looked(self: Workspace) -> None:
+        files.append([*self.folder.rglob("*.duckdb")])
+        close(self)
+
+    monkeypatch.setattr(Workspace, "close", looked)
+    told(red, "SELECT LLM('Used?', text) FROM r WHERE id < 3")
+    assert files
+    assert not any(files)
 
 
 def test_a_table_that_changes_is_read_anew_and_its_place_is_not_told(

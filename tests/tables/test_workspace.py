@@ -1,0 +1,35 @@
+"""A query's DuckDB: where its tables are, and what bounds them."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from teola.tables import workspace
+from teola.tables.workspace import Workspace
+from tests.planted import catches, edited
+
+MANY = "CREATE TABLE t AS SELECT md5(range || '') || md5(range || 'x') AS a FROM range(1000000)"
+"""64 MB that cannot be compressed."""
+
+
+def test_tables_are_in_a_file_of_the_folder() -> None:
+    with Workspace({}, memory="32MB") as work:
+        work.con.execute(MANY)
+        assert work.con.execute("SELECT count(*) FROM t").fetchone() == (1_000_000,)
+        (file,) = work.folder.glob("*.duckdb")
+        assert file.stat().st_size > 32 << 20
+    assert not work.folder.exists()
+
+
+@catches(
+    "always-a-file",
+    "tables that are to be in memory are in a file",
+    edited(Workspace.__init__, "if in_file and not empty:", "if True:"),
+)
+def test_what_a_confined_query_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workspace, "SPILLED_MOST", "1MB")
+    with Workspace({}, memory="32MB", in_file=False) as work:
+        work.confine([], [])
+        with pytest.raises(duckdb.OutOfMemoryException):
+            work.con.execute(MANY)
