@@ -22,6 +22,7 @@ from teola.tables.answer_table import AnswerTable, Operator
 from teola.tables.batch_dealing import DEALT, dealt_rows
 from teola.tables.call_stage import CallStage
 from teola.tables.context_order import share_contexts
+from teola.tables.duckdb_schema import WORK
 from teola.tables.extract import wanted_of
 from teola.tables.folding import folded
 from teola.tables.llm_call import TEXT, LlmCall
@@ -35,7 +36,6 @@ from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.sorted_rows import SortedRows
 from teola.tables.value_cutting import ModelWindow, cut_values
-from teola.tables.workspace import WORK
 
 if TYPE_CHECKING:
     import duckdb

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import duckdb
 import pytest
 
 from teola.tables import workspace
+from teola.tables.duckdb_schema import cursor_of
 from teola.tables.workspace import Workspace
 from tests.planted import catches, edited
 
@@ -33,3 +37,32 @@ def test_what_a_confined_query_writes_is_bounded(monkeypatch: pytest.MonkeyPatch
         work.confine([], [])
         with pytest.raises(duckdb.OutOfMemoryException):
             work.con.execute(MANY)
+
+
+@catches(
+    "cursor-of-busy",
+    "a second connection needs the first one, which another thread uses",
+    edited(cursor_of, "databases = cursor.execute", "databases = con.execute"),
+)
+@catches(
+    "cursor-elsewhere",
+    "a second connection sees other tables",
+    edited(cursor_of, "(WORK,) in databases", "False"),
+)
+def test_a_second_connection_sees_the_tables_while_the_first_one_is_busy() -> None:
+    with Workspace({}) as work:
+        work.con.execute("CREATE TABLE few AS SELECT 7 AS a")
+        many = "SELECT sum(a.range * b.range) FROM range(300000) a, range(300000) b"
+
+        def busy() -> None:
+            with pytest.raises(duckdb.InterruptException):
+                work.con.execute(many)
+
+        thread = threading.Thread(target=busy)
+        thread.start()
+        time.sleep(0.2)
+        try:
+            assert cursor_of(work.con).execute("SELECT a FROM few").fetchall() == [(7,)]
+        finally:
+            work.con.interrupt()
+            thread.join()
