@@ -337,6 +337,7 @@ def test_rows_wait_for_what_another_runtimes_query_gives_back() -> None:
             if taken == 2_000:
                 while not account.waiting:
                     time.sleep(0.001)
+                time.sleep(0.05)  # the loop is asleep, too
             held.give_back()
             assert handle.result(S).state == "ok"
         assert (account.held_tokens, account.open, len(account.waiting)) == (0, 0, 0)
