@@ -136,6 +136,7 @@ class CallAsker:
         try:
             with self._small_cache():
                 self._run(ask, stage, operator, came, first=earlier is None)
+            self._join(ask, stage, operator)
         finally:
             stage.seconds += time.monotonic() - began
 
@@ -157,12 +158,12 @@ class CallAsker:
             # It was interrupted: what is known of its rows is looked at once more.
             stage.recount()
             self._recounted.add(ask)
-        self._join(ask, stage, operator)
 
     @contextmanager
     def _small_cache(self) -> Iterator[None]:
         """Give DuckDB less memory while a call is asked. It works part by part then, and would fill
-        more with blocks of its file, which the system caches as well."""
+        more with blocks of its file, which the system caches as well. Answers are put beside whole
+        rows, for which it needs all."""
         if self.con.execute("SELECT current_database()").fetchone() != (WORK,):
             yield
             return
