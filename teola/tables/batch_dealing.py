@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from heapq import heapify, heapreplace
 from typing import TYPE_CHECKING, Final
 
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.sorted_rows import SortedRows
+from teola.tables.workspace import cursor_of
 
 if TYPE_CHECKING:
     import duckdb

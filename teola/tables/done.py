@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, TeolaError
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.plan_steps import Column
 from teola.tables.report import with_rows
+from teola.tables.workspace import cursor_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,9 +27,6 @@ from teola.tables.retrieval_call import CONTEXTS
 
 if TYPE_CHECKING:
     import duckdb
-WORK: Final = "teola_work"
-"""The database of a query's tables: a file in its folder, for tables in memory are not
-compressed."""
 TYPE: Final = re.compile(r"""[A-Za-z_][A-Za-z0-9_ ,()\[\]"]*""")
 _KIND: Final = re.compile(r"^(Binder|Catalog|Parser) Error: ")
 _CSV_LINE: Final = re.compile(r"CSV Error on Line: (\d+)")
@@ -200,13 +197,3 @@ def said(error: Exception) -> str:
         text += " (an LLM's answer is a text: give it a type, as in LLM(..., type := 'INTEGER'))"
     text = text.replace("any_value(CAST(teola_null_of", "LLM_AGG((teola_null_of")
     return text.replace("teola_null_of", "LLM")
-
-
-def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """A second connection to the same tables, also while another thread uses the first one.
-    (DuckDB's own forgets which database is in use.)"""
-    cursor = con.cursor()
-    databases = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
-    if (WORK,) in databases:
-        cursor.execute(f"USE {WORK}")
-    return cursor

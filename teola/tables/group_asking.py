@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from teola.tables.arrow_columns import int_column, text_column
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.group_calls import LINES, ROW_EMPTY
 from teola.tables.llm_call import TEXT as VARCHAR
 from teola.tables.llm_call import LlmCall
 from teola.tables.plan_steps import ROW, AskCall
 from teola.tables.prompt_text import canonical
 from teola.tables.row_asking import CallAsker, typed
+from teola.tables.workspace import cursor_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -22,11 +22,11 @@ from teola.price import Price
 from teola.runtime.rows import OnAnswers, Row, RowAnswer, RowsCall, RowsEnd, RowsHandle
 from teola.tables.answer_table import FREE_KEYS, AnswerTable, Operator, StoredAnswer
 from teola.tables.call_stage import CallStage
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.extract import choice_text, enforceable, extractor
 from teola.tables.llm_call import LlmCall
 from teola.tables.run_limits import Spent, Stopped
 from teola.tables.sorted_rows import SortedRows
+from teola.tables.workspace import cursor_of
 
 if TYPE_CHECKING:
     import duckdb

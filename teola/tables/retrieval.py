@@ -19,10 +19,10 @@ from teola.app import App
 from teola.errors import DeadlineExceeded, QueryCancelled, TeolaError, reason_of
 from teola.graph import Op, Ref, SearchParams
 from teola.runtime.runtime import Runtime
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.plan_steps import ROW, Retrieve
 from teola.tables.retrieval_call import CONTEXTS, RetrievalCall
 from teola.tables.run_limits import Spent, Stopped
+from teola.tables.workspace import cursor_of
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
 from teola.workflow.components.embedding import Embedding

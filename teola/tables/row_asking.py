@@ -12,8 +12,7 @@ run that is killed has what came back until then, and asks for the rest when it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -22,7 +21,6 @@ from teola.tables.answer_table import AnswerTable, Operator
 from teola.tables.batch_dealing import DEALT, dealt_rows
 from teola.tables.call_stage import CallStage
 from teola.tables.context_order import share_contexts
-from teola.tables.duckdb_schema import WORK
 from teola.tables.extract import wanted_of
 from teola.tables.folding import folded
 from teola.tables.llm_call import TEXT, LlmCall
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 LEAST_WARMED: Final = 64
 """Rows from which on the first one is asked alone, before the others."""
-LEAST_CACHE: Final = 96 << 20
-"""Bytes that DuckDB needs to ask a call, where it has as much."""
 ONLY_ORDER: Final = "there is one order only"
 SHORT: Final = 512
 """Bytes of values that are in every model's window, and a field's name and what is around it."""
@@ -134,46 +130,24 @@ class CallAsker:
         )
         self._stages[ask] = stage
         try:
-            with self._small_cache():
-                self._run(ask, stage, operator, came, first=earlier is None)
+            self._key(ask, operator)
+            gathered = self._gather(ask, operator)
+            if truncated := self._fit(ask, operator, gathered):
+                gathered = self._gather(ask, operator)
+            self._drop_texts()
+            if earlier is None or not self.closed:
+                self._count(stage, gathered)
+                stage.truncated += truncated
+                self._ask(
+                    ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
+                )
+            elif ask not in self._recounted:
+                # It was interrupted: what is known of its rows is looked at once more.
+                stage.recount()
+                self._recounted.add(ask)
             self._join(ask, stage, operator)
         finally:
             stage.seconds += time.monotonic() - began
-
-    def _run(
-        self, ask: AskCall, stage: CallStage, operator: Operator, came: str | None, *, first: bool
-    ) -> None:
-        self._key(ask, operator)
-        gathered = self._gather(ask, operator)
-        if truncated := self._fit(ask, operator, gathered):
-            gathered = self._gather(ask, operator)
-        self._drop_texts()
-        if first or not self.closed:
-            self._count(stage, gathered)
-            stage.truncated += truncated
-            self._ask(
-                ask, stage, operator, gathered.distinct - gathered.known, self._look(ask, came)
-            )
-        elif ask not in self._recounted:
-            # It was interrupted: what is known of its rows is looked at once more.
-            stage.recount()
-            self._recounted.add(ask)
-
-    @contextmanager
-    def _small_cache(self) -> Iterator[None]:
-        """Give DuckDB less memory while a call is asked. It works part by part then, and would fill
-        more with blocks of its file, which the system caches as well. Answers are put beside whole
-        rows, for which it needs all."""
-        if self.con.execute("SELECT current_database()").fetchone() != (WORK,):
-            yield
-            return
-        ((before,),) = self.con.execute("SELECT current_setting('memory_limit')").fetchall()
-        ((whole,),) = self.con.execute("SELECT parse_formatted_bytes(?)", [before]).fetchall()
-        self.con.execute(f"SET memory_limit = '{max(min(whole, LEAST_CACHE), whole * 3 // 8)}B'")
-        try:
-            yield
-        finally:
-            self.con.execute(f"SET memory_limit = '{before}'")
 
     def retrieve(self, step: Retrieve) -> None:
         """Give the table the contexts of a RETRIEVE. Raises Stopped."""

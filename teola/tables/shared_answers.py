@@ -30,8 +30,8 @@ from teola.tables.answer_table import (
     StoredAnswer,
 )
 from teola.tables.answers_database import AnswersDatabase, FoundAnswer
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.prompt_text import literal
+from teola.tables.workspace import cursor_of
 
 if TYPE_CHECKING:
     import duckdb

@@ -4,8 +4,9 @@
     parts  16, each of the rows between two sampled ones      rows are read 16 times
     parts of the first part, each small enough to be sorted   it is read 8 times
 
-DuckDB sorts long texts in memory only: where it has 256 MB, 300,000 rows of 1 KB end in an error.
-So a part is taken out of the rows, sorted and read before the next one is.
+DuckDB sorts long texts in memory only: where it has 256 MB, 300,000 rows of 1 KB end in an error,
+and 600,000 that are in a table already. So a part is taken out of the rows, sorted and read before
+the next one is.
 """
 
 from __future__ import annotations

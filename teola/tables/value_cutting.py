@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from teola.errors import InputError
 from teola.tables.arrow_columns import text_column
-from teola.tables.duckdb_schema import cursor_of
 from teola.tables.llm_call import LEAST_PART, LlmCall
 from teola.tables.prompt_text import one_line
+from teola.tables.workspace import cursor_of
 
 if TYPE_CHECKING:
     import duckdb

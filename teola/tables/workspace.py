@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import duckdb
 
 from teola.errors import InputError
-from teola.tables.duckdb_schema import WORK, quoted
+from teola.tables.duckdb_schema import quoted
 from teola.tables.prompt_text import literal
 from teola.tables.sources import SPILLED, TableSource, source_of
 
@@ -25,6 +25,9 @@ RESERVED: Final = "teola_"
 GROUP_ROWS: Final = 8192
 """Rows of a table that are compressed, and written to the folder, together. DuckDB's own 122,880
 would stay in memory until then: 120 MB where a row has 1 KB."""
+WORK: Final = "teola_work"
+"""The database of a query's tables: a file in its folder, for tables in memory are not
+compressed."""
 SPILLED_MOST: Final = "16GB"
 """Bytes that a confined query may write to the spill folder."""
 
@@ -113,6 +116,16 @@ class Workspace:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A second connection to the same tables, also while another thread uses the first one.
+    (DuckDB's own forgets which database is in use.)"""
+    cursor = con.cursor()
+    databases = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
+    if (WORK,) in databases:
+        cursor.execute(f"USE {WORK}")
+    return cursor
 
 
 def read_columns(name: str, source: TableSource) -> tuple[tuple[str, str], ...]:

@@ -9,8 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from teola import tables
 from teola.tables import sorted_rows
 from teola.tables.sorted_rows import SortedRows
+from tests.planted import catches, edited
+from tests.tables.oracle import FunctionAsker
 
 ROWS = "SELECT md5(r::VARCHAR) AS key, concat({text}) AS text, r AS opens FROM range({count}) t(r)"
 TEXTS = {
@@ -93,3 +96,29 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
     few, many = 15_000, 60_000
     grown = peak(tmp_path, many) - peak(tmp_path, few)
     assert grown / (many - few) < 1000, "bytes a row: less than one row has"
+
+
+@pytest.mark.slow
+@catches(
+    "sorted-whole",
+    "all rows to ask are sorted at once, in memory",
+    edited(
+        SortedRows.batches,
+        'con.execute(f"CREATE OR REPLACE TABLE {ROWS} AS {self.sql}")\n'
+        "        yield from self._read(con, ROWS, size)",
+        "yield from con.sql(self.sorted_sql).to_arrow_reader(size)",
+    ),
+)
+def test_a_query_over_more_text_than_memory_ends(tmp_path: Path) -> None:
+    """300 MB, and 256 MB by default."""
+    file, count = tmp_path / "rows.parquet", 300_000
+    with duckdb.connect() as con:
+        con.execute(
+            "COPY (SELECT r AS id, repeat(md5(r::VARCHAR), 32) AS a "
+            f"FROM range({count}) t(r)) TO '{file}' (FORMAT parquet)"
+        )
+    asker = FunctionAsker(lambda instruction, values: (values[0][:8], None), 64)
+    done = tables.sql("SELECT id, LLM('q', a) AS b FROM t", {"t": str(file)}, ask_rows=asker).run(
+        check=False, out=tmp_path / "out.parquet"
+    )
+    assert (done.state, done.row_count) == ("ok", count), done.cause

@@ -9,8 +9,7 @@ import duckdb
 import pytest
 
 from teola.tables import workspace
-from teola.tables.duckdb_schema import cursor_of
-from teola.tables.workspace import Workspace
+from teola.tables.workspace import Workspace, cursor_of
 from tests.planted import catches, edited
 
 MANY = "CREATE TABLE t AS SELECT md5(range || '') || md5(range || 'x') AS a FROM range(1000000)"
