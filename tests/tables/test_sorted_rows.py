@@ -47,6 +47,16 @@ def test_without_rows_there_is_nothing() -> None:
         assert made(con, SortedRows(ROWS.format(text="r", count=0), ("text", "key"))) == []
 
 
+@catches(
+    "sorted-whole",
+    "all rows to ask are sorted at once, in memory",
+    edited(
+        SortedRows.batches,
+        'con.execute(f"CREATE OR REPLACE TABLE {ROWS} AS {self.sql}")\n'
+        "    yield from self._read(con, ROWS, size)",
+        "yield from con.sql(self.sorted_sql).to_arrow_reader(size)",
+    ),
+)
 def test_rows_may_be_larger_than_memory(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
         con.execute("SET memory_limit = '64MB'")
@@ -99,16 +109,6 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@catches(
-    "sorted-whole",
-    "all rows to ask are sorted at once, in memory",
-    edited(
-        SortedRows.batches,
-        'con.execute(f"CREATE OR REPLACE TABLE {ROWS} AS {self.sql}")\n'
-        "        yield from self._read(con, ROWS, size)",
-        "yield from con.sql(self.sorted_sql).to_arrow_reader(size)",
-    ),
-)
 def test_a_query_over_more_text_than_memory_ends(tmp_path: Path) -> None:
     """300 MB, and 256 MB by default."""
     file, count = tmp_path / "rows.parquet", 300_000
