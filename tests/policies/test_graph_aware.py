@@ -355,9 +355,10 @@ def test_nothing_is_held_for_longer_than_held_s() -> None:
 # --- turns ----------------------------------------------------------------------------------
 
 
-def beside(queue: EngineQueue, tokens: int = 600) -> dict[str, tuple[Any, ...]]:
-    """Two programs left their KV on instance 0, and a call of one, `p`, is answered there."""
-    prompts = {name: prompt((name, tokens)) for name in ("p", "q")}
+def beside(queue: EngineQueue, p: int = 600, q: int = 600) -> dict[str, tuple[Any, ...]]:
+    """Two programs left their KV on instance 0, and a call of one, `p`, is answered there. p, q:
+    tokens."""
+    prompts = {name: prompt((name, tokens)) for name, tokens in (("p", p), ("q", q))}
     for name, keys in prompts.items():
         turn(queue, name, keys, 0.0, affinity=0)
     decoding(queue, 1, 60, 0.0)  # nobody would move
@@ -395,7 +396,7 @@ def test_a_call_waits_for_its_turn_only_where_another_program_has_its_place(
     tokens: int, program: str, where: int
 ) -> None:
     queue = routed()
-    prompts = beside(queue, tokens)
+    prompts = beside(queue, tokens, tokens)
     keys = prompts.get(program, prompts["q"])
     assert ask(queue, "next", (*keys, "next"), 2.0, program) == where
 
@@ -421,14 +422,19 @@ def test_without_the_gate_nobody_waits_for_a_turn() -> None:
     "nobody looks when a call has waited long enough for its turn",
     edited(GraphAware._choose, "min(self._look_at, turn)", "self._look_at"),
 )
-def test_a_turn_is_waited_for_as_long_as_a_change_would_cost_those_who_wait() -> None:
-    """Thrice what `p` would compute again, for the call and for half of the one that runs there."""
+@pytest.mark.parametrize(("p", "q"), [(600, 600), (100, 1050)])
+def test_a_turn_is_waited_for_as_long_as_a_change_would_cost_those_who_wait(p: int, q: int) -> None:
+    """Thrice what `p` would compute again, for the call and for half of the one that runs there.
+    That is no more than `p` has, however much there is no room for."""
     queue = routed()
-    prompts = beside(queue)
+    prompts = beside(queue, p, q)
     policy = queue.placing.routing
     assert isinstance(policy, GraphAware)
     assert ask(queue, "next", (*prompts["q"], "next"), 2.0, "q") == -1
-    out = policy.programs.claims("p", 0) + 601 + policy._answer - 1000
+    claim = policy.programs.claims("p", 0)
+    excess = claim + q + 1 + policy._answer - 1000
+    out = min(claim, excess)
+    assert (out < excess) == (q > p)
     until = 2.0 + 3 * (1 + 1 / 2) * out * TOKEN_S
     assert policy.wake_at(2.0) == pytest.approx(until)
     queue.dispatch(until - 0.01)
