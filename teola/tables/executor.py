@@ -28,6 +28,7 @@ from teola.tables.plan_steps import (
     TablePlan,
 )
 from teola.tables.row_asking import CallAsker
+from teola.tables.workspace import give_back
 
 if TYPE_CHECKING:
     import duckdb
@@ -73,6 +74,7 @@ class Executor:
         self.con.execute(f"CREATE OR REPLACE TABLE teola_new AS {sql}")
         self.con.execute(f"DROP TABLE IF EXISTS {table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {table}")
+        give_back(self.con)
 
     def _columns(self, table: str) -> set[str]:
         return {row[0] for row in self.con.execute(f"DESCRIBE {table}").fetchall()}

@@ -34,6 +34,7 @@ from teola.tables.run_limits import LEAST_ERRORS, Spent
 from teola.tables.shared_beginnings import POSITIONS
 from teola.tables.sorted_rows import SortedRows
 from teola.tables.value_cutting import ModelWindow, cut_values
+from teola.tables.workspace import give_back
 
 if TYPE_CHECKING:
     import duckdb
@@ -185,6 +186,11 @@ class CallAsker:
 
     # --- inputs ---------------------------------------------------------------------------
 
+    def _make(self, table: str, sql: str) -> None:
+        """Make a table of a query's rows."""
+        self.con.execute(f"CREATE OR REPLACE TABLE {table} AS {sql}")
+        give_back(self.con)
+
     def _texts(self, ask: AskCall, *, fold: bool = False) -> list[str]:
         """SQL of each field's canonical text. fold: of the same one for all that are one."""
         if not ask.fields:
@@ -218,10 +224,10 @@ class CallAsker:
             listed += "".join(f", {field} AS {name}" for field, name in same)
         key = key_of(operator.digest, ask.call.names, keyed, self._own(ask))
         guard = f"WHERE {ask.guard}" if ask.guard else ""
-        self.con.execute(
-            "CREATE OR REPLACE TABLE teola_asked AS "
+        self._make(
+            "teola_asked",
             f"SELECT {', '.join([ROW, f'{key} AS key', *names])} "
-            f"FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})"
+            f"FROM (SELECT {ROW}{listed} FROM {ask.table} {guard})",
         )
 
     def _gather(self, ask: AskCall, operator: Operator) -> Gathered:
@@ -229,16 +235,16 @@ class CallAsker:
         # Of rows that are one by a rule the first asks, with all of its fields. Grouping looks at
         # keys alone: a hash table of the texts would be as large as all of them.
         names = "".join(f", a.f{at}" for at in range(len(ask.fields)))
-        self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_inputs AS SELECT a.key{names}, g.n FROM teola_asked a "
-            f"JOIN (SELECT min({ROW}) AS first, count(*) AS n FROM teola_asked GROUP BY key) g "
-            f"ON a.{ROW} = g.first"
+        self._make(
+            "teola_inputs",
+            f"SELECT a.key{names}, g.n FROM teola_asked a JOIN (SELECT min({ROW}) AS first, "
+            f"count(*) AS n FROM teola_asked GROUP BY key) g ON a.{ROW} = g.first",
         )
         self.answers.fetch(operator.digest, "teola_inputs")
         known = self.answers.known(
             operator.digest, "teola_inputs", failed=not self.spent.limits.retry_failed
         )
-        self.con.execute(f"CREATE OR REPLACE TABLE teola_known AS {known}")
+        self._make("teola_known", known)
         lengths = " + ".join(f"strlen(f{at})" for at in range(len(ask.fields))) or "0"
         (row,) = self.con.execute(
             "SELECT coalesce(sum(n), 0), count(*), (SELECT count(*) FROM teola_known), "
@@ -249,7 +255,7 @@ class CallAsker:
 
     def _drop_texts(self) -> None:
         """From here on rows have keys alone: their texts are those of the questions."""
-        self.con.execute(f"CREATE TABLE teola_new AS SELECT {ROW}, key FROM teola_asked")
+        self._make("teola_new", f"SELECT {ROW}, key FROM teola_asked")
         self.con.execute("DROP TABLE teola_asked")
         self.con.execute("ALTER TABLE teola_new RENAME TO teola_asked")
 
@@ -280,15 +286,15 @@ class CallAsker:
             operator.digest, call.names, [f"c.{field}" for field in fields], self._own(ask)
         )
         listed = ", ".join(f"coalesce(c.{field}, a.{field}) AS {field}" for field in fields)
-        self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_new AS SELECT a.{ROW}, "
-            f"CASE WHEN c.key IS NULL THEN a.key ELSE {key} END AS key, {listed}, "
-            "c.key IS NOT NULL AS cut FROM teola_asked a LEFT JOIN teola_cut c USING (key)"
+        self._make(
+            "teola_new",
+            f"SELECT a.{ROW}, CASE WHEN c.key IS NULL THEN a.key ELSE {key} END AS key, {listed}, "
+            "c.key IS NOT NULL AS cut FROM teola_asked a LEFT JOIN teola_cut c USING (key)",
         )
         ((count,),) = self.con.execute(
             "SELECT count(DISTINCT key) FROM teola_new WHERE cut"
         ).fetchall()
-        self.con.execute("CREATE OR REPLACE TABLE teola_asked AS FROM teola_new")
+        self._make("teola_asked", "FROM teola_new")
         self.con.execute("DROP TABLE teola_new")
         self.con.execute("DROP TABLE teola_cut")
         return int(count)
@@ -350,6 +356,7 @@ class CallAsker:
             run.go(rows, warm=warm, shared=order.share)
             run.finish(rows, shared=order.share)
         finally:
+            give_back(self.con)
             self.answers.ran(operator.model, stage.asked - before, time.monotonic() - began)
             for table in (POSITIONS, DEALT):
                 self.con.execute(f"DROP TABLE IF EXISTS {table}")
@@ -404,7 +411,7 @@ class CallAsker:
     def _join(self, ask: AskCall, stage: CallStage, operator: Operator) -> None:
         """Add the answers to the table as columns."""
         answers = self.answers.known(operator.digest, "teola_inputs", failed=True)
-        self.con.execute(f"CREATE OR REPLACE TABLE teola_known AS {answers}")
+        self._make("teola_known", answers)
         value = typed("a.value", ask.call)
         (row,) = self.con.execute(
             f"SELECT count(*) FILTER (WHERE a.error IS NULL AND {value} IS NULL), "
@@ -426,10 +433,11 @@ class CallAsker:
             f"LEFT JOIN teola_asked k ON k.{ROW} = b.{ROW} "
             "LEFT JOIN teola_known a ON a.key = k.key ORDER BY teola_at"
         )
-        self.con.execute(
-            f"CREATE OR REPLACE TABLE teola_new AS SELECT b.*, a.value AS {ask.value}, "
-            f"a.error AS {ask.error} FROM {ask.table} b POSITIONAL JOIN ({answered}) a"
-            f"{' WHERE a.closed' if self.closed else ''}{self._by_row(ask.table)}"
+        self._make(
+            "teola_new",
+            f"SELECT b.*, a.value AS {ask.value}, a.error AS {ask.error} "
+            f"FROM {ask.table} b POSITIONAL JOIN ({answered}) a"
+            f"{' WHERE a.closed' if self.closed else ''}{self._by_row(ask.table)}",
         )
         self.con.execute(f"DROP TABLE {ask.table}")
         self.con.execute(f"ALTER TABLE teola_new RENAME TO {ask.table}")

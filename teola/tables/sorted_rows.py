@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from teola.tables.workspace import give_back
+
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
@@ -46,13 +48,13 @@ class SortedRows:
     def batches(self, con: duckdb.DuckDBPyConnection, size: int) -> Iterator[pa.RecordBatch]:
         """The rows in order, so many at a time. It makes tables, and drops them if it is read to
         its end."""
-        con.execute(f"CREATE OR REPLACE TABLE {ROWS} AS {self.sql}")
-        yield from self._read(con, ROWS, size)
+        yield from self._read(con, f"({self.sql})", ROWS, size)
 
     def _read(
-        self, con: duckdb.DuckDBPyConnection, table: str, size: int
+        self, con: duckdb.DuckDBPyConnection, table: str, name: str, size: int
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a table in order; the table is dropped."""
+        """The rows of a table, or of SQL in brackets, in order. name: what names of its parts begin
+        with."""
         ((count, whole),) = con.execute(
             f"SELECT count(*), coalesce(sum(strlen(text) + strlen(key)), 0) FROM {table}"
         ).fetchall()
@@ -62,13 +64,15 @@ class SortedRows:
             where, values = self._between(starts, at)
             if not starts:
                 yield from self._sorted(con, table, "", [], size)
+                give_back(con)
             elif int(whole) <= FAN * PART:
                 yield from self._sorted(con, table, where, values, size)
+                give_back(con)
             else:
-                part = f"{table}_{at}"
+                part = f"{name}_{at}"
                 con.execute(f"CREATE OR REPLACE TABLE {part} AS FROM {table} {where}", values)
-                yield from self._read(con, part, size)
-        con.execute(f"DROP TABLE {table}")
+                yield from self._read(con, part, part, size)
+                con.execute(f"DROP TABLE {part}")
 
     def _starts(
         self, con: duckdb.DuckDBPyConnection, table: str, parts: int, mean: float

@@ -28,6 +28,9 @@ would stay in memory until then: 120 MB where a row has 1 KB."""
 WORK: Final = "teola_work"
 """The database of a query's tables: a file in its folder, for tables in memory are not
 compressed."""
+LIMIT: Final = f"memory.main.{RESERVED}limit"
+"""Its value is the memory that the workspace was given, as it was given: DuckDB itself tells it
+rounded down."""
 SPILLED_MOST: Final = "16GB"
 """Bytes that a confined query may write to the spill folder."""
 
@@ -66,6 +69,7 @@ class Workspace:
                     self.con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
                 else:
                     source.register(self.con, name)
+            give_back(self.con)
         except BaseException:
             self.close()
             raise
@@ -75,6 +79,7 @@ class Workspace:
             self.con.execute(f"SET memory_limit = {literal(memory)}")
         except duckdb.Error as error:
             raise InputError(f"memory {memory!r} is no size, such as 256MB: {error}") from None
+        self.con.execute(f"CREATE MACRO {LIMIT}() AS {literal(memory)}")
         self.con.execute(f"SET temp_directory = {literal(str(self.folder))}")
         # What is freed goes back to the system, and not only 128 MB later.
         self.con.execute("SET allocator_flush_threshold = '8MB'")
@@ -116,6 +121,15 @@ class Workspace:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def give_back(con: duckdb.DuckDBPyConnection) -> None:
+    """Let DuckDB return memory that it has freed to the system. By itself it keeps what a statement
+    took, up to some 100 MB, for the next ones, until its limit is set anew. A connection that no
+    workspace has made keeps it."""
+    with contextlib.suppress(duckdb.CatalogException):
+        ((limit,),) = con.execute(f"SELECT {LIMIT}()").fetchall()
+        con.execute(f"SET memory_limit = {literal(limit)}")
 
 
 def cursor_of(con: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

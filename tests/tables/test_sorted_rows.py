@@ -52,8 +52,7 @@ def test_without_rows_there_is_nothing() -> None:
     "all rows to ask are sorted at once, in memory",
     edited(
         SortedRows.batches,
-        'con.execute(f"CREATE OR REPLACE TABLE {ROWS} AS {self.sql}")\n'
-        "    yield from self._read(con, ROWS, size)",
+        'yield from self._read(con, f"({self.sql})", ROWS, size)',
         "yield from con.sql(self.sorted_sql).to_arrow_reader(size)",
     ),
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from pathlib import Path
 
 import duckdb
 import pytest
 
 from teola.tables import workspace
-from teola.tables.workspace import Workspace, cursor_of
+from teola.tables.workspace import Workspace, cursor_of, give_back
 from tests.planted import catches, edited
 
 MANY = "CREATE TABLE t AS SELECT md5(range || '') || md5(range || 'x') AS a FROM range(1000000)"
@@ -65,3 +67,48 @@ def test_a_second_connection_sees_the_tables_while_the_first_one_is_busy() -> No
         finally:
             work.con.interrupt()
             thread.join()
+
+
+def anonymous_mb() -> float:
+    """What this process holds beside files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) / 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process holds is read as on Linux")
+@catches(
+    "freed-and-kept",
+    "DuckDB keeps what statements have freed",
+    edited(give_back, 'con.execute(f"SET memory_limit', 'str(f"SET memory_limit'),
+)
+def test_what_a_statement_has_freed_goes_back_to_the_system() -> None:
+    with Workspace({}) as work:
+        given_mb = 0.0
+        for k in range(5):
+            work.con.execute(
+                f"CREATE TABLE t{k} AS SELECT repeat(md5(range || ''), 30) AS a FROM range(40000)"
+            )
+            held_mb = anonymous_mb()
+            give_back(work.con)
+            given_mb += held_mb - anonymous_mb()
+        assert given_mb > 20
+
+
+@catches(
+    "limit-rounded",
+    "the limit is set to what DuckDB says that it is",
+    edited(give_back, '"SELECT {LIMIT}()"', "\"SELECT current_setting('memory_limit')\""),
+)
+def test_giving_memory_back_leaves_the_limit_as_it_is() -> None:
+    with Workspace({}, memory="2.96GiB") as work:
+        told = "SELECT current_setting('memory_limit')"
+        limit = work.con.execute(told).fetchone()
+        for _ in range(5):
+            give_back(cursor_of(work.con))
+        assert work.con.execute(told).fetchone() == limit
+
+
+def test_who_has_no_workspace_has_no_limit_that_could_be_set() -> None:
+    with duckdb.connect() as con:
+        give_back(con)
+        assert con.execute("SELECT 1").fetchone() == (1,)
