@@ -217,7 +217,7 @@ def _pays(
     engine = profile.engine(p.engine)
     hop = profile.dispatch_s
     ordered_s = max((ends_s[order.producer] for order in p.after), default=0.0)
-    whole = max((ends_s[parent] for parent in graph.parents[p.id]), default=0.0)
+    whole = max(ends_s[parent] for parent in graph.parents[p.id])
     whole += hop + engine.seconds(p.op, 1, _tokens(graph, chain(*pieces)) - kept)
     done = 0.0
     for i, piece in enumerate(pieces):

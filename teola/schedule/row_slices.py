@@ -448,8 +448,7 @@ class RowSlices:
         del queue.works[row_slice.key]
         self._told(work, now, failed=work.withdrawn)
         if not work.withdrawn:
-            done = Completed(work.primitive, {"failed": window.errors}, None, row_slice.instance)
-            out.append(Tell(work.run, done))
+            out.append(Tell(work.run, Completed(work.primitive, {"failed": window.errors})))
         if not any(waiting.spec.yields for waiting in queue.works.values()):
             queue.instances.leaves_room = False
 

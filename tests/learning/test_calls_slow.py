@@ -222,3 +222,14 @@ def test_times_are_known_from_the_third_measurement_on() -> None:
         slow.append({name: told.factor for name, told in times.instances().items()})
         assert (times.times() is None) is (k < 2)
     assert slow == [{}, {"this": pytest.approx(0.1)}, {"this": pytest.approx(1.0, rel=0.1)}]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_prefix_that_is_computed_ahead_is_measured_to_its_end(failed: bool) -> None:
+    """It gives no token. One that failed took no time that says anything."""
+    times = CallTimes(Habits(), BUDGET, names=("this", "another"))
+    times._squares = squares = Noting()
+    one = work(0, op=Op.PARTIAL_PREFILLING, lane=None, total=50)
+    times.sent(0, 1, [Slice(one, 0, 50)], 10.0)
+    times.ended(one, failed, None, None, 12.0)
+    assert squares.rows == ([] if failed else [((1.0, 0.0, 0.0, 50, 1275, 1.0, 0.0), 2.0)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from teola.errors import InputError, UnknownName
+from teola.policies.reason import Because
 from teola.policies.routing import make
 from teola.policies.routing.destinations import prefill_s
 from teola.policies.routing.e2 import E2, found, majority
@@ -182,6 +183,11 @@ def test_where_nothing_can_be_evicted_anywhere_evictions_do_not_count() -> None:
         assert route(queue, f"q{k}", prompt((f"q{k}", 100))) == k
     assert policy._eviction_cost(call("x", prompt(("x", 50))), [], 0) == inf
     assert route(queue, "x", prompt(("x", 50))) == 0
+    with_loads(policy, 1.5, 2.0)
+    waits = call("x", prompt(("x", 50)))
+    assert policy._explore(waits, [], [0, 1]) == 0
+    alone_s = policy._prefill_s(0, waits.tokens, waits.tokens)
+    assert policy._by == (Because.COST, {0: 1.5 + alone_s, 1: 2.0 + alone_s})
 
 
 # --- 4.3: what is forgotten --------------------------------------------------------------

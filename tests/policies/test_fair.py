@@ -301,7 +301,10 @@ def test_a_wrong_weight_is_refused(weight: object) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": "user"}, r"unknown way to form flows 'user' .*valid: app, both, tenant"),
+        (
+            {"by": "user"},
+            r"unknown way to form flows 'user' in batching policy 'fair'.*valid: app, both, tenant",
+        ),
         ({"inner": "topolgy"}, r"unknown batching policy 'topolgy'.*'topology'"),
         ({"inner": "fifo", "inner_options": {"wait": 1}}, r"option 'wait' in batching policy"),
         ({"weight": {}}, r"unknown option 'weight' .*'weights'"),

@@ -248,6 +248,19 @@ def test_a_call_goes_where_it_ends_first() -> None:
     assert sent(made) == [("b", 0)]
 
 
+def test_an_instance_that_is_asked_takes_no_call_that_is_to_go_to_another() -> None:
+    """It is asked for what is bound to it, which came later."""
+    made = paced([A6000, A100])
+    submit(made, call("free", 3000, 100))
+    submit(made, call("bound", 300, 10, affinity=0, seq=1))
+    policy = policy_of(made)
+    assert [*policy.order(made.instances.open(0.0), 0.0)] == [1]
+    for i, run in enumerate(("bound", "free")):
+        slots = made.instances.room(i, 0.0)
+        assert slots is not None
+        assert [one.work.run for one in policy.choose(slots, 0.0)] == [run]
+
+
 def test_without_times_nothing_is_bounded() -> None:
     made = paced([(0.0, 0.0), (0.0, 0.0)])
     for k in range(30):

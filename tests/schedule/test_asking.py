@@ -98,6 +98,33 @@ def test_the_first_that_wants_to_be_asked_again_is_woken_for(asking: Asking) -> 
     assert asking.wake(8.0) is None
 
 
+class InOrder:
+    """A routing policy that has every instance asked."""
+
+    def order(self, loads: Any, now: float) -> list[int]:
+        return [*loads]
+
+
+def test_who_declined_is_asked_again_once_anything_has_come_or_gone(asking: Asking) -> None:
+    """Also when the same works are there again as when it declined."""
+    waiting = [call(k) for k in range(3)]
+
+    def asked() -> list[int]:
+        return [*asking.candidates(InOrder(), [0, 1], 0.0)]  # type: ignore[arg-type]
+
+    asking.queued(waiting[0])
+    for happens in (asking.queued, asking.left, asking.queued, asking.left):
+        assert asked() == [0, 1]
+        asking.declined(0, None)
+        assert asked() == [1]
+        happens(waiting[1])
+        assert asked() == [0, 1], happens
+        asking.declined(0, None)
+        asking.queued(waiting[2])
+        asking.left(waiting[2])
+        assert asked() == [0, 1], "away and back"
+
+
 # --- the line -------------------------------------------------------------------------------------
 
 

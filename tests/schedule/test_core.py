@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from teola.errors import EngineError
+from teola.graph import Ref
 from teola.policies import batching, routing
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
@@ -201,3 +202,21 @@ def test_events_for_a_query_that_has_ended_are_ignored() -> None:
     c.tell("q0", Cancelled(), 0.5)
     assert c.tell("q0", Completed(0, {"out": 1}), 1.0) == []
     assert c.tell("nobody", START, 1.0) == []
+
+
+def test_a_run_that_is_dropped_leaves_nothing_at_its_engines() -> None:
+    a, b = call("a"), call("b")
+    both = {"a": Ref(a[-1].id, "out"), "b": Ref(b[-1].id, "out")}
+    c = core(plan(*a, *b, outputs=both), runs=2)
+    for run in ("q0", "q1"):
+        c.tell(run, START, 0.0)
+    slices = [one for d in only(c.flush(0.0), Dispatch) for one in d.slices]
+    own = {(one.work.run, one.work.primitive) for one in slices if one.work.run == "q0"}
+    assert (len(slices), len(own)) == (4, 2)
+    dropped = c.drop("q0", 1.0)
+    assert {type(command) for command in dropped} == {AbortRequest}
+    assert {(abort.run, abort.primitive) for abort in only(dropped, AbortRequest)} == own
+    assert [*c.runs] == ["q1"]
+    left = [work for work in c.queues["llm"].works.values() if not work.withdrawn]
+    assert [work.run for work in left] == ["q1", "q1"]
+    assert "llm" in c.unsettled, "what it took is free for others"

@@ -352,6 +352,7 @@ def test_a_refusal_for_a_budget_says_nothing_of_calls_at_once() -> None:
     quota.account.requests.told(0, reset_s=20.0, now=0.0)
     quota.refused(Refusal("busy", 20.0), batch=0, after=1, calls=7, now=0.0)
     assert quota.window == inf
+    assert quota.account.requests.most is None, "how many a minute it takes is not known by that"
 
 
 # --- a queue whose servers refuse -------------------------------------------------------------
