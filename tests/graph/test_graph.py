@@ -37,11 +37,13 @@ def test_the_order_has_producers_first_and_ties_as_given() -> None:
 
 def test_three_kinds_of_edges() -> None:
     late = tool("c", "a", after=(Order("b", "because"),), guards=(Guard("if", "then"),))
-    g = graph(condition("if"), tool("a"), tool("b"), late)
+    guessed = tool("d", guards=(Guard("if", "else", speculative=True),))
+    g = graph(condition("if"), tool("a"), tool("b"), late, guessed)
     assert [(e.source, e.kind, e.label) for e in g.edges()] == [
         ("a", "data", "out"),
         ("b", "order", "because"),
         ("if", "guard", "then"),
+        ("if", "guard", "else, speculative"),
     ]
     assert [p.id for p in g.consumers("b")] == [], "it reads nothing of b"
 

@@ -214,3 +214,12 @@ def test_batches_of_unequal_instances_are_told_apart() -> None:
             learner.publish(now)
     costs = [profile.costs[Op.EMBEDDING].seconds(4, 0) for profile in profiles]
     assert costs == pytest.approx([0.1, 0.3], rel=0.2)
+
+
+def test_a_call_that_is_thought_to_take_no_time_says_nothing_of_an_instance() -> None:
+    pace = Pace()
+    for now in range(9):
+        pace.ended(WholeCall(float(now), None, (1.0,), 0.0, 1.0))
+    assert pace.slowness({None: (0.0, 0.0)}) is None
+    assert pace.slowness({}) is None
+    assert pace.slowness({None: (2.0, 0.0)}) == Slowness(0.5, 9)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import ceil, inf
 from random import Random
@@ -134,20 +134,25 @@ def test_without_objectives_the_oldest_query_goes_first() -> None:
     "calls wait behind rows that leave them a place",
     edited(Paced._head, "after or self._for(", "self._for("),
 )
-def test_rows_are_bounded_like_calls_and_leave_them_places() -> None:
+@pytest.mark.parametrize("yields", [False, True])
+def test_rows_are_bounded_like_calls_and_leave_them_places(yields: bool) -> None:
+    """Unless somebody waits for them, too; those of others behind them do."""
     made = paced([A100, A6000], budget=10**6)
     submit(made, call("before", 1000, 100))
     assert sent(made) == [("before", 0)]
-    submit(made, window("rows", 2000, 1000, seq=1))
+    rows_of = window("rows", 2000, 1000, seq=1)
+    submit(made, replace(rows_of, spec=replace(rows_of.spec, yields=yields)))
+    submit(made, window("others", 2000, 1000, seq=2))
     rounds = [made.dispatch(0.0) for _ in range(4)]
     rows = Counter[int]()
     for command in chain(*rounds):
         if isinstance(command, Dispatch):
             rows[command.instance] += sum(hi - lo for _, lo, hi in command.slices)
     bounds = policy_of(made).bounds
-    assert rows == {0: bounds[0] - 1 - ceil(bounds[0] / 8), 1: bounds[1] - ceil(bounds[1] / 8)}
-    submit(made, call("call", 1000, 100, seq=2))
-    assert [run for run, _ in sent(made)] == ["call"]
+    kept = [ceil(bound / 8) if yields else 0 for bound in bounds]
+    assert rows == {0: bounds[0] - 1 - kept[0], 1: bounds[1] - kept[1]}
+    submit(made, call("call", 1000, 100, seq=3))
+    assert [run for run, _ in sent(made)] == (["call"] if yields else [])
 
 
 @catches(
@@ -259,6 +264,18 @@ def test_an_instance_that_is_asked_takes_no_call_that_is_to_go_to_another() -> N
         slots = made.instances.room(i, 0.0)
         assert slots is not None
         assert [one.work.run for one in policy.choose(slots, 0.0)] == [run]
+
+
+def test_how_long_it_writes_is_what_is_known_of_the_call_and_not_of_all() -> None:
+    """The first instance reads faster, the other one writes faster."""
+    made = paced([(0.1e-3, 0.05), (1e-3, 0.01)])
+    at = []
+    for k, answer in enumerate((2, 1000, 2, 1000)):
+        submit(made, call(f"q{k}", 1000, answer, seq=k))
+        at += [i for _, i in sent(made)]
+        first(made, f"q{k}")
+        end(made, f"q{k}", generated=answer)
+    assert at == [0, 1, 0, 1]
 
 
 def test_without_times_nothing_is_bounded() -> None:

@@ -293,6 +293,18 @@ def test_a_failure_withdraws_all_that_was_submitted() -> None:
     assert status(t.run)["z"] == "cancelled"
 
 
+def test_a_failure_withdraws_nothing_that_was_not_submitted() -> None:
+    """Neither a call that waits, nor one that has given all of its items."""
+    given, waits = call("given", 2), call("waits", 2)
+    behind = replace(waits[0], after=(Order("a", "waits"),))
+    ends = tool("z", "a", "b", "given.0", "given.1", "waits.0", "waits.1")
+    t = told(tool("a"), tool("b"), *given, behind, *waits[1:], ends)
+    t.start()
+    for done in ("given.prefill", "given.0", "given.1"):
+        t.done(done)
+    assert t.fail("b") == [("withdraw", "a"), ("finish", "failed")]
+
+
 @pytest.mark.parametrize(
     ("event", "state", "error"),
     [

@@ -304,3 +304,13 @@ def test_for_how_long_calls_have_been_writing_is_as_a_slow_reference_says() -> N
         for i in range(3):
             expected = sum(now - at for there, at in firsts.values() if there == i)
             assert overdue.written_s(i, now) == pytest.approx(expected)
+
+
+def test_who_is_late_is_told_behind_one_that_has_more_time() -> None:
+    """Both are due; the first one's instance gave a token meanwhile."""
+    overdue = Overdue()
+    sent(overdue, "gives", "waits")
+    overdue.sent(("there", 0), 1, 9, 1.0, 0.0)
+    overdue.came(("gives", 0), WAIT_S / 2)
+    assert late(overdue, WAIT_S) == ["there"]
+    assert late(overdue, 1.5 * WAIT_S) == ["waits"]

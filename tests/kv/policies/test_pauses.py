@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from teola.kv.policies.pauses import AGES, PRIOR, Pauses, worth
+from teola.kv.policies.pauses import AGES, PRIOR, SAME_ACCESS_S, Pauses, magnitude, worth
 
 
 def slowly(ended: list[float], open_ended: list[float]) -> list[float]:
@@ -137,3 +137,21 @@ def test_worth_is_that_of_all_pauses_in_the_window(seed: int) -> None:
             for age in (0.0, 1.0, 33.0, 1e6):
                 assert fast.worth(one, age) == pytest.approx(slow.worth(one, age)), (k, one)
     assert {last for _, last in kinds} >= {-1, 0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "begins", "counts"),
+    [
+        (SAME_ACCESS_S, True, False),
+        (SAME_ACCESS_S * 1.01, True, True),
+        (SAME_ACCESS_S * 1.01, False, False),
+    ],
+)
+def test_what_follows_at_once_or_of_one_request_is_the_same_access(
+    pause_s: float, begins: bool, counts: bool
+) -> None:
+    pauses = Pauses(100.0, 1e9)
+    assert pauses.access("q", "c", 0.0) == ("c", -1)
+    kind = pauses.access("q", "c", pause_s, begins=begins)
+    assert kind == ("c", magnitude(pause_s) if counts else -1)
+    assert bool(pauses._back) is counts
