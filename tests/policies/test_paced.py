@@ -134,25 +134,34 @@ def test_without_objectives_the_oldest_query_goes_first() -> None:
     "calls wait behind rows that leave them a place",
     edited(Paced._head, "after or self._for(", "self._for("),
 )
-@pytest.mark.parametrize("yields", [False, True])
-def test_rows_are_bounded_like_calls_and_leave_them_places(yields: bool) -> None:
-    """Unless somebody waits for them, too; those of others behind them do."""
+def test_rows_are_bounded_like_calls_and_leave_them_places() -> None:
     made = paced([A100, A6000], budget=10**6)
     submit(made, call("before", 1000, 100))
     assert sent(made) == [("before", 0)]
-    rows_of = window("rows", 2000, 1000, seq=1)
-    submit(made, replace(rows_of, spec=replace(rows_of.spec, yields=yields)))
-    submit(made, window("others", 2000, 1000, seq=2))
-    rounds = [made.dispatch(0.0) for _ in range(4)]
+    submit(made, window("rows", 2000, 1000, seq=1))
+    bounds, rows = policy_of(made).bounds, rows_sent(made)
+    assert rows == {0: bounds[0] - 1 - ceil(bounds[0] / 8), 1: bounds[1] - ceil(bounds[1] / 8)}
+    submit(made, call("call", 1000, 100, seq=2))
+    assert [run for run, _ in sent(made)] == ["call"]
+
+
+def test_rows_that_somebody_waits_for_leave_no_places() -> None:
+    made = paced([A100, A6000], budget=10**6)
+    submit(made, call("before", 1000, 100))
+    assert sent(made) == [("before", 0)]
+    rows = window("rows", 2000, 1000, seq=1)
+    submit(made, replace(rows, spec=replace(rows.spec, yields=False)))
+    bounds = policy_of(made).bounds
+    assert rows_sent(made) == {0: bounds[0] - 1, 1: bounds[1]}
+
+
+def rows_sent(made: EngineQueue) -> Counter[int]:
+    """How many rows go to each instance until no more do."""
     rows = Counter[int]()
-    for command in chain(*rounds):
+    for command in chain(*(made.dispatch(0.0) for _ in range(4))):
         if isinstance(command, Dispatch):
             rows[command.instance] += sum(hi - lo for _, lo, hi in command.slices)
-    bounds = policy_of(made).bounds
-    kept = [ceil(bound / 8) if yields else 0 for bound in bounds]
-    assert rows == {0: bounds[0] - 1 - kept[0], 1: bounds[1] - kept[1]}
-    submit(made, call("call", 1000, 100, seq=3))
-    assert [run for run, _ in sent(made)] == (["call"] if yields else [])
+    return rows
 
 
 @catches(
