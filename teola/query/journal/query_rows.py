@@ -204,10 +204,12 @@ class Body(BaseModel):
         def item(value: Any) -> Any:
             if not isinstance(value, Source):
                 return value
-            described = {"name": value.name, "metadata": dict(value.metadata)}
+            described: dict[str, Any] = {"name": value.name, "metadata": dict(value.metadata)}
             if value.path is None:
                 return {**described, "text": value.text}
             files.append(value.path)
+            described |= {"origin": value.origin} if value.origin is not None else {}
+            described |= {"replace": True} if value.replace else {}
             return {**described, "file": len(files) - 1, "suffix": value.path.suffix}
 
         inputs = {
@@ -236,7 +238,13 @@ class Body(BaseModel):
             if not isinstance(value, dict) or "text" in value or "file" not in value:
                 return value
             path = paths[int(value["file"])] = place(str(value.get("suffix", "")))
-            return Source(str(value.get("name")), path=path, metadata=value.get("metadata") or {})
+            return Source(
+                str(value.get("name")),
+                path=path,
+                metadata=value.get("metadata") or {},
+                origin=value.get("origin"),
+                replace=value.get("replace") is True,
+            )
 
         for name, kind in app.inputs.items():
             value = inputs.get(name)

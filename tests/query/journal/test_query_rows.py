@@ -176,7 +176,7 @@ def documents(tmp_path: Path) -> list[Source]:
     return [
         Source("one", path=tmp_path / "one.md", metadata={"page": 1}),
         Source("note", text="as it is", metadata={"by": "me"}),
-        Source("two", path=tmp_path / "two"),
+        Source("two", path=tmp_path / "two", origin="/where/two", replace=True),
     ]
 
 
@@ -196,7 +196,14 @@ def test_documents_are_kept_by_number_and_come_back_where_they_are_put(tmp_path:
     written = [
         {"name": "one", "metadata": {"page": 1}, "file": 0, "suffix": ".md"},
         note,
-        {"name": "two", "metadata": {}, "file": 1, "suffix": ""},
+        {
+            "name": "two",
+            "metadata": {},
+            "file": 1,
+            "suffix": "",
+            "origin": "/where/two",
+            "replace": True,
+        },
     ]
     body = Body.read(text)
     assert body.inputs == {"docs": written, "other": {"file": 0, "name": "mine"}}
@@ -211,7 +218,7 @@ def test_documents_are_kept_by_number_and_come_back_where_they_are_put(tmp_path:
     assert inputs["docs"] == [
         Source("one", path=paths[0], metadata={"page": 1}),
         note,
-        Source("two", path=paths[1]),
+        Source("two", path=paths[1], origin="/where/two", replace=True),
     ]
     assert inputs["other"] == {"file": 0, "name": "mine"}, "it is no input of documents"
 
