@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from teola import App, Each, Generate, QueryExpansion, component
-from teola.errors import EngineError
+from teola.errors import BudgetSpent, EngineError
 from teola.graph import Growth, Op
 from teola.graph.ops import PREFILLS
 from teola.policies.reason import Because, Reason
@@ -18,7 +18,15 @@ from teola.runtime.in_flight import Query
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
-from teola.schedule.events import Cancelled, Dispatch, Finish, Release, RestExpected, State
+from teola.schedule.events import (
+    Cancelled,
+    Cause,
+    Dispatch,
+    Finish,
+    Release,
+    RestExpected,
+    State,
+)
 from tests.runtime.sim.test_sim import one_call
 from tests.runtime.sim.test_weights import CALL_S, LLM, PROFILE
 from tests.runtime.test_driver import (
@@ -294,3 +302,65 @@ def test_what_cannot_begin_to_grow_fails_its_query_with_why(app: App) -> None:
     state, start, end = spans(bed)["each.grow"]
     assert (state, start == end) == ("failed", True)
     assert not bed.outer.growing
+
+
+# --- parts that end ---------------------------------------------------------------------------
+
+
+class Stops(Script):
+    """One that goes on differently after a part that stopped short."""
+
+    def stopped(self, key: str) -> Any:
+        return self.hear("stopped", key)
+
+
+SPENT, AWAY = Cause(BudgetSpent("spent")), Cause(EngineError("away"))
+
+
+@pytest.mark.parametrize("kind", [Script, Stops])
+@pytest.mark.parametrize(
+    ("state", "missing", "heard"),
+    [
+        (State.OK, {}, "ended"),
+        (State.PARTIAL, {"search": AWAY}, "ended"),
+        (State.PARTIAL, {"search": SPENT}, "stopped"),
+        (State.PARTIAL, {"search": AWAY, "rerank": SPENT}, "stopped"),
+        (State.FAILED, {}, "failed"),
+        (State.DEADLINE, {}, "failed"),
+    ],
+)
+def test_a_growth_is_told_how_each_of_its_parts_ended_and_its_query_what_is_missing(
+    state: State, missing: dict[str, Cause], heard: str, kind: type[Script]
+) -> None:
+    """Of what is missing in several parts the first reason counts."""
+    bed = Bed(script := kind({("begin",): "abc"}), 100)
+    made = Optimiser(MAP.builder, PROFILE).plan({}, {"rows": 4})
+    bed.submit(made, {"question": Tokens(9), "rows": [Tokens(9)] * 4})
+    bed.run(until=CALL_S / 2)
+    (growing,) = bed.outer.growing.values()
+    assert set(growing.open) == {"a", "b"}
+    before, known = bed.outer.tally.primitives, Cause(ValueError("before"))
+    growing.missing["rerank"] = known
+    (part, other) = growing.open.values()
+    error = EngineError("broke") if heard == "failed" else None
+    finish = Finish(part.id, state, None, (*missing,), -1, (*missing.values(),))
+    bed.part_ended(part, finish, {"answer": Tokens(5)}, error, CALL_S / 2)
+    told = "ended" if heard == "stopped" and kind is Script else heard
+    assert script.heard == [("begin",), (told, "a")]
+    assert set(growing.open) == {"b", "c"}, "the next one has its place"
+    assert growing.missing == {
+        "rerank": known,
+        **{k: v for k, v in missing.items() if k == "search"},
+    }
+    assert bed.outer.tally.primitives == before
+    growing.over = True
+    bed.part_ended(other, finish, {}, error, CALL_S / 2)
+    assert set(growing.open) == {"c"}
+    assert script.heard == [("begin",), (told, "a")], "what is over is told nothing"
+    assert bed.outer.tally.primitives == before + len(other.plan)
+
+
+def test_nothing_that_a_driver_does_itself_is_on_an_instance() -> None:
+    bed, _ = grown({("begin",): "ab"}, app=BESIDE)
+    placed = {bed.outer.plan.primitives[i].op for i in bed.outer.run.instance}
+    assert placed == {Op.PREFILLING}
