@@ -74,6 +74,8 @@ class World:
         self.look: float | None = None
         self.since: float | None = None
         self.left_s = 0.0
+        assert self.people.left_s == 0.0
+        self.timers = dict[str, asyncio.TimerHandle]()
 
     def pause(self, name: str) -> Callable[[], None]:
         return lambda: self.said.append(("pauses", name))
@@ -111,7 +113,10 @@ class World:
     # --- events -----------------------------------------------------------------------------
 
     def asks(self) -> None:
-        query, wait_s = self.chance.choice(self.queries), self.chance.choice([0.0503, 0.5003, 50.0003])
+        query, wait_s = (
+            self.chance.choice(self.queries),
+            self.chance.choice([0.0503, 0.5003, 50.0003]),
+        )
         self.n += 1
         id, i = f"{self.n:03}", self.n + 10
         query.asking[i] = id
@@ -130,6 +135,7 @@ class World:
         self.told.append(("asked", id))
         self.looks()
         self.people.ask(inquiry, query, wait_s, then, fail)  # type: ignore[arg-type]
+        self.timers[id] = self.people.open[id].late
 
     def answers(self) -> None:
         if not self.open:
@@ -192,6 +198,8 @@ class World:
             assert sorted(map(repr, said)) == sorted(map(repr, told))
             assert self.people.waits == (self.since is not None)
             assert [one.id for one in self.people.inquiries] == [*self.open]
+            for id, timer in self.timers.items():
+                assert timer.cancelled() or id in self.open or timer.when() <= self.clock.now
             if self.open:
                 first = min(until for _, until in self.open.values())
                 assert self.people.wait_s == pytest.approx(first - self.clock.now)
