@@ -1,4 +1,7 @@
-"""One LLM call, piece by piece: what is delivered when, against its text read anew each time."""
+"""One LLM call, piece by piece: what is delivered when, against its text read anew each time.
+
+Long because its stream, its list and its value come out of one text.
+"""
 
 from __future__ import annotations
 
