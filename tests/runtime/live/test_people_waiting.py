@@ -37,12 +37,6 @@ class Asker:
         self.said.append(("stands", self.name))
 
 
-def at_work(query: Asker) -> bool:
-    """Something of it runs that is neither asked nor growing nor around another query."""
-    within = [caller.position for caller in query.callers]
-    return any(query.run.status[k] == RUNNING and k not in within for k in range(2))
-
-
 class Clock:
     """The event loop's time, which goes on when a test says so, and in no other way."""
 
@@ -70,7 +64,7 @@ class World:
         self.people.on_wait = lambda waits: self.said.append(("waits", waits))
         self.people.on_ask = lambda inquiry: self.said.append(("asked", inquiry.id))
         self.people.pauses = {name: self.pause(name) for name in "xy"}
-        self.open: dict[str, tuple[Asker, float]] = {}
+        self.open: dict[str, tuple[Asker, float, int]] = {}
         self.look: float | None = None
         self.since: float | None = None
         self.left_s = 0.0
@@ -81,6 +75,12 @@ class World:
         return lambda: self.said.append(("pauses", name))
 
     # --- what has to be -------------------------------------------------------------------------
+
+    def at_work(self, query: Asker) -> bool:
+        """Something of it runs that is neither asked nor growing nor around another query."""
+        idle = {caller.position for caller in query.callers}
+        idle |= {i for asker, _, i in self.open.values() if asker is query}
+        return any(query.run.status[k] == RUNNING and k not in idle for k in range(2))
 
     def looks(self) -> None:
         if self.open and self.look is None and self.since is None:
@@ -96,7 +96,7 @@ class World:
     def passes(self) -> None:
         """By now it has looked, and questions have run out."""
         due = [(self.look, "")] if self.look is not None else []
-        due += [(until, id) for id, (_, until) in self.open.items()]
+        due += [(until, id) for id, (_, until, _) in self.open.items()]
         for _, id in sorted(one for one in due if one[0] <= self.clock.now):
             if id:
                 del self.open[id]
@@ -104,7 +104,7 @@ class World:
                 self.told.append(("fails", id))
                 continue
             self.look = None
-            if self.open and not self.people.busy and not any(map(at_work, self.queries)):
+            if self.open and not self.people.busy and not any(map(self.at_work, self.queries)):
                 self.since = self.clock.now
                 self.left_s = min(one.context.deadline for one in self.queries) - self.since
                 self.told += [("stands", one.name) for one in self.queries]
@@ -119,6 +119,8 @@ class World:
         )
         self.n += 1
         id, i = f"{self.n:03}", self.n + 10
+        if (k := self.n % 4) < 2 and k not in query.asking:
+            i = k  # what has become of it
         query.asking[i] = id
 
         def then(answer: Any) -> None:
@@ -131,7 +133,7 @@ class World:
             self.said.append(("fails", id))
 
         inquiry = Inquiry(id, "q", "ask", "c", "Well?", {"type": "integer"})
-        self.open[id] = query, round(self.clock.now + wait_s, 6)
+        self.open[id] = query, round(self.clock.now + wait_s, 6), i
         self.told.append(("asked", id))
         self.looks()
         self.people.ask(inquiry, query, wait_s, then, fail)  # type: ignore[arg-type]
@@ -201,7 +203,7 @@ class World:
             for id, timer in self.timers.items():
                 assert timer.cancelled() or id in self.open or timer.when() <= self.clock.now
             if self.open:
-                first = min(until for _, until in self.open.values())
+                first = min(until for _, until, _ in self.open.values())
                 assert self.people.wait_s == pytest.approx(first - self.clock.now)
             if self.since is not None:
                 assert self.people.left_s == pytest.approx(self.left_s)
