@@ -15,7 +15,7 @@ from teola.runtime.asked_rows import NEAR, WINDOW
 from teola.runtime.live.row_source import AHEAD, AT_ONCE, BEHIND, AnswerSink, RowSource
 from teola.runtime.rows import Row, RowAnswer
 
-S = 100.0
+S = 20.0
 """Longer than anything here takes."""
 WHOLE = WINDOW + NEAR
 """So many rows must wait for a window to be taken at once."""

@@ -61,7 +61,7 @@ from teola.schedule.row_run import RowRun, RowSpecs
 
 BLOCK = 5
 """Tokens of a block of the model's cache."""
-S = 100.0
+S = 20.0
 """Longer than anything here takes."""
 NEXT = "next"
 """In what a row does: it waits until it is let go on."""
