@@ -145,18 +145,20 @@ class Steps:
     async def begin(self, key: str) -> None:
         """Commit that a step is about to change the world."""
         await self.keeps.begun(key)
+        self._size -= len(self.found.get(key) or "")
         self.found[key] = None
 
     async def keep(self, key: str, result: Mapping[str, Any]) -> None:
         """Commit what a step gave. Raises OutputError for what cannot be kept."""
         text = await here().aside(lambda: json_of(packed(result, key)), result)
-        self._size += len(text)
-        if len(text) > MOST_VALUE or self._size > MOST_QUERY:
+        size = self._size + len(text) - len(self.found.get(key) or "")
+        if len(text) > MOST_VALUE or size > MOST_QUERY:
             raise OutputError(
                 f"{key}: its result has {len(text):,} characters, more than can be kept for a "
                 f"query that outlives its server ({MOST_VALUE:,} each, {MOST_QUERY:,} in all); "
                 "give a reference to it instead, or declare the function pure"
             )
+        self._size = size  # of others, too, that are kept while this is committed
         await self.keeps.done(key, text)
         self.found[key] = text
 

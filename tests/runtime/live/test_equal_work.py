@@ -407,6 +407,22 @@ def test_an_answer_that_is_empty_or_refused_is_not_kept() -> None:
     ]  # fmt: skip
 
 
+def test_what_applications_share_is_kept_for_as_long_as_they_say_and_apart_from_a_querys_own() -> (
+    None
+):
+    equal, kept = EqualWork(), KeptAnswers()
+    shares: Any = SimpleNamespace(terms=SimpleNamespace(shares_s=5.0, answers=kept))
+    alone: Any = SimpleNamespace(terms=SimpleNamespace(shares_s=0.0, answers=kept))
+    nobody: Any = SimpleNamespace(terms=SimpleNamespace(shares_s=0.0, answers=None))
+    for query in (shares, alone, nobody):
+        equal.keep(query, b"same", f"text {query is shares}", "length", 100.0)
+    found = [equal.find(shares, b"same", now) for now in (100.0, 104.9, 105.0)]
+    assert found == [("text True", "length")] * 2 + [None]
+    assert equal.find(alone, b"same", 1e9) == ("text False", "length")
+    assert equal.find(nobody, b"same", 0.0) is None
+    assert len(equal.shared) == 0, "it was dropped when it was too old"
+
+
 @catches(
     "missed-the-end",
     "who joins when all has been written is told nothing",
@@ -453,6 +469,9 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
                     return await asyncio.gather(*going)
 
                 chained, other = runtime.start(run()).result()
+                live = runtime.live
+                assert not live._joinable, "nothing is kept of what is over"
+                assert not live._landed
             assert chained.state == "ok"
             assert chained["out"] == other["out"]
 

@@ -11,6 +11,8 @@ import pytest
 from teola import App, Each, Generate, Runtime
 from teola.engine import Delta, Usage
 from teola.errors import EngineError
+from teola.policies.asker import Asker
+from teola.policies.ledger import BudgetAccount, Ledger
 from teola.price import Price
 from teola.query.job import Job
 from teola.query.result import Result
@@ -19,6 +21,8 @@ from teola.runtime.billing import Billing
 from teola.runtime.day_accounts import DayBudget
 from teola.runtime.live.paying import Paying
 from tests.runtime.faults import Scripted
+from tests.runtime.live.test_call import live_query
+from tests.schedule.plans import call, plan
 
 CHEAP, DEAR, OWN = Price(1.0, 2.0), Price(3.0, 1.0, cached=5.0), Price(0.5, 9.0)
 
@@ -169,3 +173,102 @@ def test_a_query_that_ends_gives_back_what_its_calls_had_reserved(at_once: int) 
             assert runtime.live.billing.idle
 
         runtime.start(leave()).result(30)
+
+
+# --- tries, one by one ----------------------------------------------------------------------------
+
+PLACE = ("llm", 0)
+
+
+class Spending:
+    """One call, whose prompt is estimated at one token. tokens: as they were measured, if they
+    were. counted: what billing learns of prompts."""
+
+    def __init__(self, tokens: int | None = None, *, bounded: bool = True) -> None:
+        self.query, _ = live_query(plan(*call("m")))
+        self.account = BudgetAccount(most_tokens=100_000)
+        if bounded:
+            budget = Ledger(self.account)
+            self.query.run.asker = Asker("t", "app", "p", 0.0, budget=budget)
+        if tokens is not None:
+            self.query.tokens[0] = tokens
+        self.paying = paying("cheap", prices={"cheap": CHEAP})
+        self.counted = list[tuple[Any, ...]]()
+        self.paying._billing.counted = lambda *told: self.counted.append(told)  # type: ignore[method-assign]
+
+    def begins(self, usage: Usage, characters: int, started: bool = True) -> tuple[Any, Any]:
+        called: Any = SimpleNamespace(usage=usage, characters=characters, started=started)
+        if self.query.run.asker.budget is None:
+            return called, None
+        return called, self.paying.begins(self.query, 0, called, PLACE)
+
+    def took(self) -> tuple[int, int, int]:
+        """As the trace has it; the budget has the same."""
+        trace, account = self.query.trace, self.account
+        counts = trace.prompt_tokens, trace.completion_tokens, trace.found_tokens
+        if self.query.run.asker.budget is not None:
+            assert account.tokens == counts[0] + counts[1]
+            assert account.cost == pytest.approx(CHEAP.cost(*counts))
+        return counts
+
+
+@pytest.mark.parametrize(
+    ("tokens", "usage", "characters", "took", "counted"),
+    [
+        (None, Usage(100, 7, 40), 99, (100, 7, 40), [("llm", 1, 100)]),
+        (90, Usage(100, 7, 40), 99, (100, 7, 40), []),
+        (None, Usage(), 9, (1, 3, 0), []),
+        (90, Usage(), 8, (90, 2, 0), []),
+        (None, Usage(0, 7), 8, (1, 2, 0), []),
+    ],
+)
+def test_what_a_call_took_is_what_was_told_or_else_measured_or_else_estimated(
+    tokens: int | None,
+    usage: Usage,
+    characters: int,
+    took: tuple[int, int, int],
+    counted: list[Any],
+) -> None:
+    """Billing learns of prompts that it had estimated, and of no others."""
+    spending = Spending(tokens)
+    called, made = spending.begins(usage, characters)
+    assert spending.account.held_tokens > 0
+    spending.paying.settled(spending.query, 0, called, PLACE, made)
+    assert (spending.took(), spending.counted) == (took, counted)
+    assert (spending.account.held_tokens, spending.account.open) == (0, 0)
+    spending.paying.settled(spending.query, 0, called, PLACE, made)
+    assert spending.took() == took, "once"
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("error", [EngineError("gone"), asyncio.CancelledError()])
+def test_a_try_that_comes_to_nothing_is_paid_for_if_it_may_have_taken_something(
+    error: BaseException, started: bool, bounded: bool
+) -> None:
+    """One that was stopped may have been read, which counts where there is a bound."""
+    spending = Spending(bounded=bounded)
+    called, made = spending.begins(Usage(), 5, started)
+    spending.paying.failed(spending.query, 0, called, PLACE, made, error)
+    pays = started or (bounded and isinstance(error, asyncio.CancelledError))
+    assert spending.took() == ((1, 2, 0) if pays else (0, 0, 0))
+    assert (spending.account.held_tokens, spending.account.open) == (0, 0)
+
+
+def test_a_try_that_was_given_up_is_paid_for_once_when_the_next_one_begins() -> None:
+    """Whichever of the two ends first then."""
+    for first_ends in (True, False):
+        spending = Spending()
+        one, made_one = spending.begins(Usage(), 9, started=False)
+        two, made_two = spending.begins(Usage(50, 4, 0), 99)
+        assert spending.took() == (1, 3, 0)
+        assert spending.account.open == 1
+        gone = asyncio.CancelledError()
+        if first_ends:
+            spending.paying.failed(spending.query, 0, one, PLACE, made_one, gone)
+            assert spending.took() == (1, 3, 0)
+        spending.paying.settled(spending.query, 0, two, PLACE, made_two)
+        spending.paying.failed(spending.query, 0, one, PLACE, made_one, gone)
+        assert spending.took() == (51, 7, 0)
+        assert (spending.account.held_tokens, spending.account.open) == (0, 0)
+        assert spending.paying._tries == {}

@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from teola.engine import Call, Delta, Keys, PrefixChange
+from teola.engine import Call, Delta, Keys, PrefixChange, SequenceHandle
+from teola.policies.work import Size
+from teola.runtime.hosts.local import LocalHost
 from teola.runtime.live.call import call_of
 from teola.runtime.live.live import Live
-from teola.schedule.events import CallEnded, Dispatch, State
+from teola.runtime.live.sizing import Sizing
+from teola.schedule.events import CallEnded, Completed, Dispatch, Sized, State
 from teola.testing.hash_engines import HashModel
 from tests.planted import catches, edited
 from tests.recording import Bench
+from tests.runtime.live.test_call import live_query
 from tests.schedule.plans import call, plan
 
 
@@ -154,3 +158,87 @@ async def test_engines_are_told_the_app_and_component_of_a_call() -> None:
     async with Bench({"llm": model}) as bench:
         await ask(bench)
     assert model.categories == [("bench", "m")]
+
+
+# --- by itself --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_keys", [True, False])
+@pytest.mark.parametrize(
+    ("has_keys", "tokenizer", "lane", "takes"),
+    [
+        (True, "own", None, "always"),
+        (True, "other", None, "by keys"),
+        (True, "none", None, "by keys"),
+        (False, "own", None, "never"),
+        (True, "own", "lane", "never"),
+    ],
+)
+async def test_prompts_are_measured_where_that_is_wanted_or_costs_little(
+    has_keys: bool, tokenizer: str, lane: Any, takes: str, by_keys: bool
+) -> None:
+    """Not those of another engine's lane, nor of one that is not there."""
+    engine = Keyed()
+    host = LocalHost(engine, 0)
+    host.keys = engine if has_keys else None  # type: ignore[assignment]
+    host.tokenizer = {"own": engine, "other": Keyed(), "none": None}[tokenizer]  # type: ignore[assignment]
+    sizing = Sizing(asyncio.get_running_loop(), {("llm", 0): host}, print, print)
+    spec = replace(plan(*call("m")).specs[0], lane=lane)
+    expected = takes == "always" or (takes == "by keys" and by_keys)
+    assert sizing.takes(spec, by_keys) is expected
+    assert not sizing.takes(replace(spec, engine="away"), by_keys)
+
+
+class Counts(Keyed):
+    """Has these sizes, one after the other. None: it fails."""
+
+    def __init__(self, *sizes: int | None) -> None:
+        super().__init__()
+        self.sizes = [*sizes]
+
+    def keys(self, call: Call) -> Keys:
+        self.threads.append(threading.get_ident())
+        size = self.sizes.pop(0)
+        if size is None:
+            raise ValueError("no tokenizer")
+        return Keys(size, (f"block {size}",))
+
+
+async def test_what_comes_in_one_turn_is_measured_together_and_the_rest_of_a_prompt_alone() -> None:
+    """Less what stands before it, as it was counted; at least one token is left."""
+    engine, said = Counts(9, 30, 30, None, 12), list[Any]()
+    loop = asyncio.get_running_loop()
+    woken = asyncio.Event()
+
+    def wake() -> None:
+        said.append("wake")
+        woken.set()
+
+    sizing = Sizing(loop, {("llm", 0): LocalHost(engine, 0)}, said.append, wake)
+    plain, _ = live_query(plan(*call("m")))
+    pieces = [live_query(plan(*call("m", ahead=True)))[0] for _ in range(3)]
+    for query, before in zip(pieces, (12, 30, 12), strict=True):
+        query.store.put(0, {"sequence": SequenceHandle("llm", 0, ())})
+        query.run.handle(Completed(0, {"sequence": 1}), 0.0)
+        query.tokens[0] = before
+    sizing.measure(plain, 0)
+    for query in pieces:
+        sizing.measure(query, 1)
+    assert (said, engine.threads) == ([], []), "in the next turn, and in a thread"
+    await asyncio.wait_for(woken.wait(), 60)
+    sizes = [Size(9, ("block 9",)), Size(18, ("block 30",)), Size(1, ("block 30",))]
+    estimated = Size(pieces[2].prompt_tokens(1))
+    assert said == [
+        Sized("llm", "q", 0, sizes[0]),
+        *(Sized("llm", "q", 1, size) for size in (*sizes[1:], estimated)),
+        "wake",
+    ]
+    assert [query.tokens.get(1) for query in pieces] == [30, 30, None]
+    assert plain.tokens == {0: 9}
+    assert len({*engine.threads}) == 1
+    assert threading.get_ident() not in engine.threads
+    woken.clear()
+    said.clear()
+    sizing.measure(plain, 0)
+    await asyncio.wait_for(woken.wait(), 60)
+    assert said == [Sized("llm", "q", 0, Size(12, ("block 12",))), "wake"]

@@ -332,3 +332,27 @@ async def test_as_much_as_can_be_kept_is_kept_with_what_was_kept_before(
     await fresh.keep("fits", {"v": "y" * 11})
     with pytest.raises(OutputError, match="has 21 characters"):
         await fresh.keep("one more", {"v": "y" * 12})
+
+
+async def test_what_was_refused_or_is_done_again_takes_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A query whose one result was too long can keep all others."""
+    monkeypatch.setattr(kept_steps, "MOST_QUERY", 60)
+    steps = Steps("q")
+    for _ in range(3):
+        with pytest.raises(OutputError, match="has 61 characters"):
+            await steps.keep("long", {"v": "y" * 52})
+        await steps.begin("again")
+        await steps.keep("again", {"error": "y" * 17})  # 30 characters of JSON
+        await steps.keep("again", {"v": "y" * 11})  # 20
+    await steps.keep("other", {"v": "y" * 31})
+    with pytest.raises(OutputError, match="more than can be kept"):
+        await steps.keep("one more", {})
+    await steps.begin("again")
+    await steps.keep("one more", {})
+    assert {key: len(text or "") for key, text in steps.found.items()} == {
+        "again": 0,
+        "other": 40,
+        "one more": 2,
+    }
