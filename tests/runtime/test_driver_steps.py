@@ -1,7 +1,11 @@
-"""What a driver keeps and tells of each dispatch, each growth and each end, step by step."""
+"""What a driver keeps and tells of each dispatch, each growth and each end, step by step.
+
+Long because a driver is one class, as in test_driver.py, whose scripts it goes on with.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +13,7 @@ import pytest
 
 from teola import App, Each, Generate, QueryExpansion, component
 from teola.errors import BudgetSpent, EngineError
-from teola.graph import Growth, Op
+from teola.graph import Grow, Growth, Op
 from teola.graph.ops import PREFILLS
 from teola.policies.reason import Because, Reason
 from teola.policies.work import Slice
@@ -280,6 +284,60 @@ def test_an_item_is_used_if_one_of_those_that_read_it_has_begun(names: tuple[str
     bed = watched(fed_app(*maps, first=FIRST), Script({}))
     assert bed.results[0].state is State.OK
     assert bed.__dict__["used"] == [True, True, True]
+
+
+class Tells(Script):
+    """Its first part tells of two items while it is written, its others of none. seen: what it was
+    told, whole."""
+
+    seen: list[tuple[str, str, Any]]
+
+    def hear(self, *told: str) -> Iterable[Grow]:
+        for grow in super().hear(*told):
+            if grow.key == "a":
+                grow = grow._replace(tells=frozenset({"answer"}), expects=((4, "x"), (8, "y")))
+            yield grow
+
+    def told(self, key: str, port: str, item: Any) -> Iterable[Grow]:
+        self.__dict__.setdefault("seen", []).append((key, port, item))
+        return super().told(key, port, item)
+
+
+def test_who_began_a_part_hears_of_each_item_of_its_list_and_may_go_on_with_it_at_once() -> None:
+    """An item that was heard of counts as used. Of a part that asks for nothing nothing is told."""
+    script = Tells({("begin",): "a", ("told", "a", "answer", "1"): "b"})
+    bed = Watched(script, 100)
+    made = Optimiser(MAP.builder, PROFILE).plan({}, {"rows": 4})
+    bed.submit(made, {"question": Tokens(9), "rows": [Tokens(9)] * 4})
+    bed.run()
+    assert bed.results[0].state is State.OK
+    assert bed.__dict__["used"] == [True, True]
+    assert script.__dict__["seen"] == [("a", "answer", "x"), ("a", "answer", "y")]
+    assert {*script.heard[3:5]} == {("ended", "a"), ("ended", "b")}
+    (first, second) = bed.begun
+    assert (first, second[0]) == (("a", 0.0), "b")
+    assert 0.0 < second[1] < 1.0, "it began while the other one was written"
+
+
+def test_what_is_over_hears_of_no_items_and_they_count_as_unused() -> None:
+    script = Tells({("begin",): "a"})
+    bed = Watched(script, 100)
+    made = Optimiser(MAP.builder, PROFILE).plan({}, {"rows": 4})
+    bed.submit(made, {"question": Tokens(9), "rows": [Tokens(9)] * 4})
+    bed.run(until=CALL_S / 8)
+    (growing,) = bed.outer.growing.values()
+    (part,) = growing.open.values()
+    growing.over = True
+    (head,) = {*part.plan.head}
+    assert not bed.item_written(part, head, 0, "x", CALL_S / 8)
+    assert script.heard == [("begin",)]
+
+
+def test_a_driver_of_one_thread_leaves_nothing_to_another() -> None:
+    """A call that waited for its budget is begun where something was given back."""
+    left = list[Any]()
+    assert not Sim(PROFILE).passes_on(lambda: left.append(1))
+    assert left == []
 
 
 class Refused(Scripted):

@@ -280,3 +280,28 @@ async def test_a_step_that_cannot_be_computed_fails_its_calls_and_no_others(
         engine.close()
     assert loop._stopped
     assert not loop._jobs
+
+
+async def test_what_a_loop_that_is_closed_cannot_do_may_be_tried_elsewhere(
+    model_folder: Path,
+) -> None:
+    """What it is at when it is closed, what waits there, and what comes too late."""
+    engine = TransformersModel(name="big", model=model_folder, dtype="float32", max_sequences=1)
+    engine.start()
+    loop, asked = engine._started(), question(TEXT, max_tokens=400)
+    ids = engine._call_ids(asked, complete=True)
+    jobs = [engine._job(asked, ids, asked.decode) for _ in range(3)]
+    try:
+        loop.submit(jobs[0])
+        loop.submit(jobs[1])
+        assert isinstance(await jobs[0].queue.get(), Delta)
+    finally:
+        engine.close()
+    loop.submit(jobs[2])
+    async with asyncio.timeout(20):
+        for job in jobs:
+            outcome = await job.queue.get()
+            while isinstance(outcome, Delta):
+                outcome = await job.queue.get()
+            assert isinstance(outcome, EngineError)
+            assert (str(outcome), outcome.retryable) == ("big was closed", True)

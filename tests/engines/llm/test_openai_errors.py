@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from teola.errors import EngineAway, EngineBusy, EngineError, EngineUnavailable, InputError
+from teola_engines.llm import VLLMServer
+from teola_engines.openai import wire
 from teola_engines.openai.connection import Connection
 from teola_engines.openai.error_fields import MOST, MOST_SAID, ErrorFields, sentence
 from teola_engines.openai.wire import (
@@ -255,3 +259,45 @@ def test_an_account_may_be_limited_to_one(name: str) -> None:
     assert same.account == found.account
     another = Connection("llm", "http://127.0.0.1:1/v1", "key2", None, 1.0).limits(None, None)
     assert another.account != found.account
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda why: why,
+        lambda why: NoTools("no", any_tools=True, instead=why),
+        lambda why: NoTools("no", any_tools=False, instead=why),
+        lambda why: NoSchema("no", why),
+    ],
+)
+def test_a_key_is_taken_out_of_what_a_server_said_also_where_it_stands_for_another_error(
+    error: Callable[[EngineError], EngineError],
+) -> None:
+    """Where it is asked once more without tools, the other one is what is told."""
+    why = EngineError("why")
+    made = error(why)
+    for one in (made, why):
+        one.said = "the key zebra-canary may not"
+    with (
+        pytest.raises(EngineError) as caught,
+        wire.as_engine_errors("s", "m", lambda headers: None, "zebra-canary"),
+    ):
+        raise made
+    assert caught.value is made
+    assert {made.said, why.said} == {"the key *** may not"}
+
+
+@pytest.mark.parametrize("window", [None, 7, 8, 9])
+def test_a_prompt_that_is_too_long_for_its_model_is_refused_before_it_is_sent(
+    window: int | None,
+) -> None:
+    server = VLLMServer(url="http://127.0.0.1:1/v1", model="small")
+    server.capabilities = replace(server.capabilities, window=window)
+    if window != 7:
+        server._check([1, 2, 3], 5)
+        return
+    with pytest.raises(TooLong) as caught:
+        server._check([1, 2, 3], 5)
+    where = server._connection.server
+    assert str(caught.value) == str(too_long(where, "small", 7, 3, 5))
+    assert "(3 and 5) exceed the context of 7 tokens of 'small' (" in str(caught.value)

@@ -216,6 +216,21 @@ def test_large_steps_are_not_recorded(packed: PackedModel, monkeypatch: pytest.M
     assert not recorded
 
 
+def test_a_step_of_exactly_the_most_tokens_is_recorded(
+    packed: PackedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one row or of several, and of one more it is not."""
+    import torch
+
+    monkeypatch.setattr(step_graphs, "MOST_TOKENS", 64)
+    graphs = StepGraphs(packed, spare=SPARE, record=lambda _, rows: lambda: torch.zeros(rows, 1))
+    for lengths, recorded in (([63], True), ([64], True), ([60, 4], True), ([65], False)):
+        rows = [BatchRow([7] * length, 0, [1] * 5) for length in lengths]
+        logits = graphs.logits(rows)
+        assert (logits is not None) is recorded, lengths
+        assert logits is None or len(logits) == len(lengths)
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyError])
 def test_what_cannot_be_recorded_is_computed_as_other_steps_are(
     packed: PackedModel, caplog: pytest.LogCaptureFixture, error: type[Exception]

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import tempfile
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
 
 import pytest
 
-from teola_engines.llm.vllm_process import _lines
+from teola_engines.llm.vllm_process import LOG_LINES, VLLMProcess, _lines
 from teola_engines.llm.vllm_worker import LineReader
 
 PIECE = 1 << 16
@@ -82,3 +85,29 @@ async def test_a_driver_reads_each_line_whole(seed: int, ends: bool) -> None:
     writing = asyncio.create_task(write())
     assert [line async for line in _lines(stream)] == lines
     await writing
+
+
+@pytest.mark.parametrize(
+    ("behind", "word"),
+    [
+        (0, "RuntimeError: it was out of memory"),
+        (LOG_LINES - 1, "RuntimeError: it was out of memory"),
+        (LOG_LINES, "line 199"),
+        (3 * LOG_LINES, "line 599"),
+    ],
+)
+async def test_of_a_long_log_the_last_lines_are_kept_and_an_error_among_them_is_told(
+    behind: int, word: str
+) -> None:
+    """An error that many lines follow was not why it ended; nor is all kept that it ever said."""
+    script = (
+        "import sys; print('RuntimeError: it was out of memory', file=sys.stderr)\n"
+        f"for k in range({behind}): print('line', k, file=sys.stderr)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+    )
+    worker = VLLMProcess("big", process, tempfile.TemporaryDirectory())
+    await worker._watch
+    assert len(worker._log) == min(behind + 1, LOG_LINES)
+    assert str(worker.dead).endswith(f"; its last word: {word}")

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import platform
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from teola_engines.llm import vllm_worker
-from teola_engines.llm.vllm_worker import SHOWN, Worker, Writer
+from teola_engines.llm.vllm_worker import SHOWN, LineReader, Worker, Writer
 
 FAKE = Path(__file__).parents[2] / "fake_vllm"
 PLAIN = {"max_tokens": 3, "temperature": 0.5, "ignore_eos": True, "stop": []}
@@ -311,3 +313,30 @@ def test_events_are_lines_of_json_and_whole_however_a_pipe_takes_them(
     Writer(5).send("tokens", id=1, ids=[1, 2])
     Writer(5).send("load")
     assert bytes(written) == b'{"event":"tokens","id":1,"ids":[1,2]}\n{"event":"load"}\n'
+
+
+async def test_a_process_does_what_each_line_says_until_it_is_to_end(
+    told: Told, vllm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first line is what it is made with; others count once it is ready, each for itself."""
+    gone = threading.Event()
+    monkeypatch.setattr(vllm_worker, "die", gone.set)
+    ours, theirs = os.pipe()
+    os.write(theirs, b'{"dtype": "float32"}\n')
+    serving = asyncio.create_task(vllm_worker.serve(LineReader(ours), told))
+    async with asyncio.timeout(20):
+        while not told.events:
+            await asyncio.sleep(0.001)
+        assert [event["event"] for event in told.events] == ["ready"]
+        first, second = (line("call", id, [id, 1], max_tokens=1) for id in (7, 8))
+        os.write(theirs, first + b"\n" + second + b"\n")
+        while not (told.of(7) and told.of(8)):
+            await asyncio.sleep(0.001)
+        assert [told.of(id) for id in (7, 8)] == [tokens(7, [1]), tokens(8, [1])]
+        os.write(theirs, line("call", 9, [1], seed=vllm.DIES) + b"\n")
+        await serving
+    assert told.events[-1] == {"event": "failed", "message": "its engine process died"}
+    os.close(theirs)
+    assert await asyncio.to_thread(gone.wait, 20), "its driver has gone"
+    os.close(ours)
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)

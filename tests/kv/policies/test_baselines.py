@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import random
 from math import inf
 from sys import maxsize
@@ -228,3 +229,24 @@ def test_the_lowest_rank_goes_first_however_many_have_gone(
         expected = min(live.items(), key=lambda entry: (entry[1], entry[0]), default=None)
         assert ranks.first() == (expected and expected[::-1])
         assert len(ranks._ranks) <= 2 * 7 + 3, "what is gone is cleared away"
+
+
+def test_ranks_that_all_have_blocks_are_not_cleared_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would find nothing, at each block that is put, and look at all of them."""
+    monkeypatch.setattr("teola.kv.policies.ranks.SPARE", 3)
+    cleared = list[int]()
+
+    def ordered(ranks: list[float]) -> None:
+        cleared.append(len(ranks))
+        heapq.heapify(ranks)
+
+    monkeypatch.setattr("teola.kv.policies.ranks.heapify", ordered)
+    ranks = Ranks()
+    for block in range(100):
+        ranks.put(block, float(block))
+    assert cleared == []
+    for block in range(100, 400):  # the lowest goes each time
+        ranks.drop(block - 100)
+        ranks.put(block, float(block))
+    assert set(cleared) == {100}
+    assert len(cleared) <= 300 // 100, "once for as many as have gone"

@@ -13,7 +13,14 @@ import pytest
 
 from teola import App, component
 from teola.engine import Source
-from teola.errors import InputError, UnknownName
+from teola.errors import (
+    DeadlineExceeded,
+    InputError,
+    QueryCancelled,
+    QueryFailed,
+    TeolaError,
+    UnknownName,
+)
 from teola.query.journal import query_rows
 from teola.query.journal.lost import UNREADABLE, UNREADABLE_CODE, JournalUnreadable
 from teola.query.journal.query_rows import FAILURE, Body, Kept, digest_of, ended
@@ -102,6 +109,23 @@ def test_seconds_are_written_to_the_microsecond_and_an_error_with_its_kind() -> 
     assert written.pop(FAILURE) == Failure.of(error).to_json()
     assert written == Result("app", "id", "failed", {}, 0.12345678, error=error).to_json()
     assert FAILURE not in json.loads(ended(Result("app", "id", "ok", {}, 1.0), "t").result)
+
+
+@pytest.mark.parametrize("said", ["it says why", "", "query id ended failed"])
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [("failed", QueryFailed), ("cancelled", QueryCancelled), ("deadline", DeadlineExceeded)],
+)
+def test_a_query_that_failed_says_what_its_own_error_said(
+    state: str, kind: type[TeolaError], said: str
+) -> None:
+    """Also in a row that does not say which error it was."""
+    result = Result("app", "id", state, {}, 1.0, error=kind(said))
+    end = kept(result, ended(result, "t").result).ending()
+    assert (type(end.error), str(end.error)) == (kind, said)
+    bare = {name: value for name, value in result.to_json().items() if name != FAILURE}
+    end = kept(result, json.dumps(bare)).ending()
+    assert (type(end.error), str(end.error)) == (kind, said)
 
 
 # --- requests -------------------------------------------------------------------------------

@@ -148,8 +148,10 @@ def test_a_known_answer_is_told_at_once_with_how_it_ended(
     assert result.trace.finish_reasons == {"answer": finish}
     assert result.trace.ends == ({end} if end else set())
     assert any(notice in said for said in result.notices) == bool(notice)
-    states = {span.primitive: span.state for span in result.trace.spans}
-    assert states["generate.decode"] == "known"
+    spans = {span.primitive: span for span in result.trace.spans}
+    assert spans["generate.decode"].state == "known"
+    items = {(span.lo, span.hi) for span in result.trace.spans}
+    assert items == {(0, 1)}, "what is known is one item, as what is computed is"
 
 
 def test_items_of_a_known_list_are_told_one_by_one(runtime: Runtime) -> None:

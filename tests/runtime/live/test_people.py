@@ -21,7 +21,7 @@ from teola.graph import Inquiry
 from teola.policies.work import Work
 from teola.query.desk import desk_of
 from teola.query.result import Result
-from teola.runtime.live.people import AsksPeople, People
+from teola.runtime.live.people import AsksPeople, People, chosen
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.graph_run import GraphRun
 from teola.workflow.component import Template
@@ -143,6 +143,18 @@ def test_several_questions_are_open_at_once(survey: App) -> None:
         assert waiting.state == "waiting"
     done = survey.resume(waiting.query_id, waiting.asks[0].question)
     assert done["all"] == [f"About {x}. Well?" for x in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("open_ones", "named"), [([], "nothing is open"), (["a", "b"], "'a', 'b'")]
+)
+def test_who_does_not_say_what_it_answers_is_told_what_is_open(
+    open_ones: list[str], named: str
+) -> None:
+    with pytest.raises(InputError) as raised:
+        chosen({id: {} for id in open_ones}, None, "yes")
+    assert str(raised.value) == f"say which question is answered: {named}"
+    assert chosen({"a": {}}, None, "yes") == "a"
 
 
 def test_a_loop_asks_again_and_again(runtime: Runtime) -> None:

@@ -107,6 +107,10 @@ def test_who_waits_is_asked_when_something_is_there_again_and_told_when_nothing_
 
 def test_a_bound_in_money_needs_a_price() -> None:
     bounded = RowBudget(Ledger(BudgetAccount(most_cost=1.0)), None, ANSWER)
-    with pytest.raises(InputError, match="needs the price"):
+    with pytest.raises(InputError) as raised:
         bounded.afford(1, ROW)
+    assert str(raised.value) == (
+        "a bound in money needs the price of the rows' model: add it to `prices` of the "
+        "configuration or the Runtime"
+    )
     assert RowBudget(Ledger(BudgetAccount(most_cost=inf)), None, ANSWER).afford(1, ROW)[0] == 1

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from teola.engine import Delta, Usage
+from teola.engine import Call, Delta, QueryContext, TextPart, Usage
+from teola.graph import DecodeParams, Role
 from teola.runtime.live.query import Token
-from teola.runtime.live.thoughts import Spoken
+from teola.runtime.live.thoughts import Spoken, WithoutThoughts
 from tests.planted import catches, edited
 from tests.recording import Bench
 from tests.runtime.faults import Scripted
 from tests.runtime.live.test_live_answers import CUT, ended, refining
 
 DONE = Delta("", "stop", Usage())
+TOOK = Delta("", None, Usage(3, 1))
 
 
 CASES = {
@@ -52,6 +56,26 @@ def test_what_is_left() -> None:
 def test_an_answer_is_not_held_back() -> None:
     spoken = Spoken()
     assert [spoken.feed(text) for text in ("It", " is", "<think>")] == ["It", " is", "<think>"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "passed"),
+    [
+        (["<th", "ink>why", "</", "think>", "\n\nIt", " is", DONE], ["", "It", " is", DONE]),
+        (["", "", "It", "", " is", DONE], ["", "It", " is", DONE]),
+        (["<think>so", " and so", DONE], ["", DONE]),
+        (["It", TOOK, DONE], ["It", TOOK, DONE]),
+        (["<thi", replace(TOOK, text="nk>so"), DONE], ["", TOOK, DONE]),
+        (["<thi", DONE], ["", Delta("<thi", "stop", Usage())]),
+    ],
+)
+async def test_what_says_nothing_is_passed_on_once_and_what_says_how_it_ends_or_took_always(
+    pieces: list[str | Delta], passed: list[str | Delta]
+) -> None:
+    """The first one tells that the answer has begun."""
+    call = Call(QueryContext("q"), (TextPart(Role.QUESTION, "why?"),), DecodeParams())
+    found = [delta async for delta in WithoutThoughts(Scripted(pieces)).generate(call)]
+    assert found == [Delta(one) if isinstance(one, str) else one for one in passed]
 
 
 async def test_a_watcher_and_the_answer_get_what_is_left() -> None:

@@ -50,8 +50,9 @@ async def test_each_is_answered_once_and_the_others_stay_open(made: str) -> None
                 await durable.answer(journal, "t", "q", given, "no boolean", takes=False)
             answered = await durable.answer(journal, "t", "q", given, True, takes=False)
             assert answered == (ask, None)
-            with pytest.raises(Answered):
+            with pytest.raises(Answered) as raised:
                 await durable.answer(journal, "t", "q", ask, True, takes=False)
+            assert str(raised.value) == "query q does not wait for this answer (any more)"
             if k < 2:
                 with pytest.raises(UnknownName, match="fourth"):
                     await durable.answer(journal, "t", "q", "fourth", True, takes=False)
