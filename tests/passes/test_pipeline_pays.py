@@ -20,10 +20,10 @@ from teola import (
     Search,
 )
 from teola.engine import Chunk, Scope
-from teola.graph import Graph, Op, Primitive
+from teola.graph import Graph, Guard, Op, Primitive, Ref
 from teola.passes import PIPELINE, Optimised, optimise
 from teola.passes.decompose_stages import _match
-from teola.passes.pipeline_decoding import _followers, _Pieces
+from teola.passes.pipeline_decoding import _followers, _gather, _Pieces
 from teola.passes.split_reranking import _in_time, _united
 from teola.passes.timetable import timetable
 from teola.profile import Profile, paper
@@ -35,6 +35,7 @@ from teola.workflow.component import Template
 from teola_apps.advanced_rag import app as advanced_rag
 from tests.planted import catches, edited
 from tests.recording import Bench, check
+from tests.schedule.plans import tool
 
 FREE = Profile("free", {})
 
@@ -276,3 +277,9 @@ def test_the_answer_is_the_same(app: App, base_s: float) -> None:
             told = ask(app, question, n, [], bed)
             assert ask(app, question, n, list(PIPELINE), bed) == told
             assert ask(app, question, n, ["pipeline_decoding"], bed) == told
+
+
+def test_what_gathers_pieces_runs_only_where_they_do() -> None:
+    """It stands in the place of the primitive that has become several."""
+    guarded = tool("a", guards=(Guard("if", "then"),))
+    assert _gather(guarded, "a.all", [Ref("a.1", "out")]).guards == guarded.guards

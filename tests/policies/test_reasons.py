@@ -381,3 +381,18 @@ def test_of_others_that_are_as_good_the_first_is_told(name: str) -> None:
     if reason.because is not Because.POLICY:
         assert reason.other == 2
         assert reason.next == (60 if reason.unit == "tokens" else pytest.approx(40 * TOKEN_S))
+
+
+def test_what_held_a_call_is_told_wherever_it_goes_in_the_end() -> None:
+    """Bound to none, it is taken by the first that has room."""
+    queue = told(make("least_loaded"))
+    holds = (Hold(Because.GATE, 0.4),)
+    for run in ("held", "new"):
+        work = call(run, (), 0.0, total=10)
+        queue.submit(work, 0.0)
+        assert work.affinity < 0
+        if run == "held":
+            work.reason = Reason(Because.ROOM, holds=holds)
+        send(queue, 0.0)
+        assert reason_of(work).because is not Because.ROOM
+        assert reason_of(work).holds == (holds if run == "held" else ())

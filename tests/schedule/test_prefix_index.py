@@ -256,3 +256,19 @@ def test_one_says_whether_it_was_told() -> None:
     assert [index.tells(i) for i in range(2)] == [False, True]
     index.forget(1)
     assert not index.tells(1)
+
+
+@pytest.mark.parametrize("instance", [0, 1])
+def test_a_page_that_is_noted_where_a_block_of_it_is_not_kept_is_told(
+    monkeypatch: pytest.MonkeyPatch, instance: int
+) -> None:
+    monkeypatch.setattr(pages, "PAGE", 2)
+    for left in ({}, {"b": 1 << (1 - instance)}):
+        where = dict.fromkeys("ab", 1 << instance)
+        noted = Pages(where, 1 << 2)
+        noted.note("ab", 2, 1 << instance)
+        noted.validate()
+        del where["b"]
+        where |= left
+        with pytest.raises(AssertionError, match="page 'b' is noted where 'b' is not kept"):
+            noted.validate()

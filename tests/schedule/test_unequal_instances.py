@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from teola.schedule.prefix_index import FORGOTTEN_S, PrefixIndex
 from teola.schedule.quota import Refusal
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
+from tests.policies import unequal
 from tests.recording import work
 
 LARGE, SMALL = Limits(400, 8, 2, False), Limits(100, 8, 1, False)
@@ -268,3 +270,12 @@ def test_a_mean_prompt_is_that_of_all_calls_and_each_row_is_one() -> None:
     untold.send(0, 0, 40, 1)
     assert untold.fits([untold[0]]) == 40.0
     assert untold.fits([*untold]) == inf
+
+
+@pytest.mark.parametrize(("affinity", "each"), [(1, [90]), (-1, [30, 30, 30])])
+def test_idle_instances_share_rows_that_are_bound_to_none(affinity: int, each: list[int]) -> None:
+    made = unequal.queue([(0.001, 0.01)] * 3)
+    made.submit(replace(unequal.window("rows", 90, 10), affinity=affinity), 0.0)
+    rows = dict(sent(made))
+    assert [*rows.values()] == each
+    assert affinity < 0 or [*rows] == [affinity]

@@ -65,3 +65,5 @@ def test_a_model_that_is_not_there(tmp_path):
     ) as raised:
         local_tokens.load_tokenizer(str(tmp_path / "nothing"), "llm")
     assert not raised.value.retryable
+    why = str(raised.value).rpartition("nothing': ")[2]
+    assert why == str(raised.value.__cause__).strip().splitlines()[0]

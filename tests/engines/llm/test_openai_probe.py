@@ -124,3 +124,25 @@ async def test_a_server_that_is_silent_is_told_from_one_that_is_not_there() -> N
         "see its log, or restart it"
     )
     assert gone == "s does not answer within 7 s: is it running?"
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("http://server.test/v1", 80),
+        ("https://server.test/v1", 443),
+        ("https://server.test:8000/v1", 8000),
+    ],
+)
+async def test_a_silent_server_is_looked_for_at_the_port_of_its_url(
+    monkeypatch: pytest.MonkeyPatch, url: str, port: int
+) -> None:
+    asked = []
+
+    async def refuses(*at: Any) -> None:
+        asked.append(at)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(probe, "connect_tcp", refuses)
+    await probe._silence(url, "s")
+    assert asked == [("server.test", port)]

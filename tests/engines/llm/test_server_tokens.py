@@ -271,6 +271,8 @@ async def test_a_tokenizer_that_agrees_with_the_server_is_read_here(
     parts = [TextPart(Role.INSTRUCTION, "Say <s>."), TextPart(Role.QUESTION, "Why <s>?")]
     ids = await tokens.ids(parts, complete=True)
     assert bool(routes.asked) is not agrees
+    head = await tokens.ids(parts[:1], complete=False)
+    assert [*head, *await tokens.ids(parts[1:], complete=True, after=parts[:1])] == ids
     mark = file.token_to_id("<s>")
     assert ids.count(mark) == (0 if agrees else 2)
     assert tokens.count("never seen") == (
