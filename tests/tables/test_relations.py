@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -87,6 +88,21 @@ def test_operations() -> None:
     assert run(t.filter(t.a.is_null() | t.n.is_in([7])).select("id")) == [(3,)]
     assert run(t.with_columns(k=ok).filter(t.n == 1).select("k")) == [("Yes",), ("Yes",)]
     assert run(t.filter(~(t.n == 1)).select("id").limit(1)) == [(2,)]
+
+
+@pytest.mark.parametrize("before", list(product([False, True], repeat=4)))
+def test_rows_are_made_distinct_of_what_was_said_before(before: tuple[bool, ...]) -> None:
+    """Against the rows themselves, clause by clause."""
+    ordered, few, later, narrow = before
+    made, rows = tables.table(T).select("n", "a"), [(1, "x"), (2, "y"), (2, None), (1, "x")]
+    if ordered:
+        made, rows = made.order_by("n", "a"), [(1, "x"), (1, "x"), (2, "y"), (2, None)]
+    if few or later:
+        made = made.limit(3 if few else 9, offset=1 if later else 0)
+        rows = rows[int(later) :][: 3 if few else 9]
+    if narrow:
+        made, rows = made.select("n"), [row[:1] for row in rows]
+    assert sorted(run(made.distinct()), key=repr) == sorted(set(rows), key=repr)
 
 
 @catches(
