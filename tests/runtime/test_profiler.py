@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 
-from teola.graph import Op
 from teola.runtime.hosts.local import LocalHost
-from teola.runtime.profiler import THOROUGH, Once, Point, Profiler, line
+from teola.runtime.profiler import THOROUGH, Profiler, line
 from teola.testing.hash_engines import HashModel
 
 
@@ -32,26 +31,6 @@ async def test_steps_are_measured_behind_prompts_that_are_computed_by_then(
         assert context <= model.count_tokens(prompt) < context + 64
     assert max(asked.values()) == 2
     assert [p.items for p in found.points if p.op == "decoding"] == list(THOROUGH.sequences)
-
-
-@pytest.mark.parametrize("best", [1, 2, 4, 8, 32])
-async def test_sizes_double_until_one_gives_little_more(best: int) -> None:
-    """Up to `best` each size takes as long as one item, above it as long as items one by one."""
-
-    async def median(op: Op, once: Once, size: int) -> Point:
-        await once(size)
-        return Point(op.value, size, 0, max(1.0, size / best))
-
-    async def once(size: int) -> None:
-        ran.append(size)
-
-    ran, sizes = list[int](), [1, 2, 4, 8, 16, 32]
-    profiler = Profiler(LocalHost(HashModel(), 0))
-    profiler._median = median  # type: ignore[method-assign]
-    points, found = await profiler._double(Op.EMBEDDING, once, sizes)
-    assert found == best
-    assert [p.items for p in points] == [size for size in sizes if size <= 2 * best]
-    assert ran == [1, *(p.items for p in points)], "the first one warms up"
 
 
 # --- a line through what was measured -----------------------------------------------------------
