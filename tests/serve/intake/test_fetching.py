@@ -287,6 +287,24 @@ async def test_what_is_no_document_is_refused(
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("announced", [True, False])
+@pytest.mark.parametrize("over", [-1, 0, 1])
+@pytest.mark.parametrize("most", [1, 999, 2**20])
+async def test_a_document_has_as_many_bytes_as_it_may_and_no_more(
+    most: int, over: int, announced: bool, web: Web, folder: Folder
+) -> None:
+    body = b"x" * (most + over)
+    length = {"content-length": str(len(body))} if announced else {}
+    web.pages["/"] = (200, {"content-type": "text/plain", **length}, body)
+    by, room = fetcher(web.port, only("127.0.0.2"), most_bytes=most), Allowance(2 * most)
+    fetching = by.fetch(f"http://web.test:{web.port}/", folder.place, room)
+    if over > 0:
+        with pytest.raises(InputError, match="larger than"):
+            await fetching
+    else:
+        assert (await fetching).read_bytes() == body
+
+
 async def test_documents_of_one_query_have_a_bound_together(web: Web, folder: Folder) -> None:
     web.pages["/"] = (200, {"content-type": "text/plain"}, b"x" * 600)
     by, room = fetcher(web.port, only("127.0.0.2")), Allowance(1000)
