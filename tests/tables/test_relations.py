@@ -92,19 +92,19 @@ def test_operations() -> None:
     assert run(t.filter(~(t.n == 1)).select("id").limit(1)) == [(2,)]
 
 
-@pytest.mark.parametrize("before", list(product([False, True], repeat=4)))
+@pytest.mark.parametrize("before", list(product([False, True], repeat=3)))
 def test_rows_are_made_distinct_of_what_was_said_before(before: tuple[bool, ...]) -> None:
     """Against the rows themselves, clause by clause."""
-    ordered, few, later, narrow = before
-    made, rows = tables.table(T).select("n", "a"), [(1, "x"), (2, "y"), (2, None), (1, "x")]
+    ordered, few, later = before
+    rows = [("y", 2), ("y", 2), ("x", 1), ("y", 2), ("x", 1), ("w", 3)]
+    names, numbers = zip(*rows, strict=True)
+    made = tables.table(pa.table({"a": names, "n": numbers}))
     if ordered:
-        made, rows = made.order_by("n", "a"), [(1, "x"), (1, "x"), (2, "y"), (2, None)]
+        made, rows = made.order_by("a"), sorted(rows)
     if few or later:
-        made = made.limit(3 if few else 9, offset=1 if later else 0)
-        rows = rows[int(later) :][: 3 if few else 9]
-    if narrow:
-        made, rows = made.select("n"), [row[:1] for row in rows]
-    assert sorted(run(made.distinct()), key=repr) == sorted(set(rows), key=repr)
+        made = made.limit(2 if few else 9, offset=1 if later else 0)
+        rows = rows[int(later) :][: 2 if few else 9]
+    assert sorted(run(made.distinct())) == sorted(set(rows))
 
 
 @catches(
