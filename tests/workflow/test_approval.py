@@ -183,7 +183,8 @@ def test_what_a_person_changed_before_the_client_was_asked_is_told_afterwards(
     ]
     model, inputs = Writes(ANSWER), {"question": "text", "client_tools": "any"}
     with Runtime({"llm": lambda: model}, learn=False) as runtime:
-        app = App("clerk", Agent([send]), inputs=inputs, outputs={"answer": "answer"}, runtime=runtime)
+        out = {"answer": "answer"}
+        app = App("clerk", Agent([send]), inputs=inputs, outputs=out, runtime=runtime)
         client = {"tools": [], "exchange": [*done, {"thought": "so far"}]}
         assert app.run(question="write", client_tools=client)["answer"] == "done"
     for n in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""The far end of an engine's process: each call is answered once, and then nothing of it is left."""
+"""The far end of an engine's process: each call is answered once, and nothing of it is left."""
 
 from __future__ import annotations
 

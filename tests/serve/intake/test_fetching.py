@@ -1,4 +1,7 @@
-"""Documents by URL: what is fetched, and that nothing is from where only the server can reach."""
+"""Documents by URL: what is fetched, and that nothing is from where only the server can reach.
+
+Long because every way out to where nobody may look is tried through the same web server.
+"""
 
 from __future__ import annotations
 
@@ -272,7 +275,6 @@ async def test_redirects_are_followed_three_times(web: Web, folder: Folder) -> N
         ((200, {"content-encoding": "gzip"}, b"x"), "only compressed"),
         ((200, {"content-length": "3000000"}, b"x"), "larger than the 1 MiB"),
         ((200, {"content-length": "9" * 400}, b"x"), "HTTP|larger than the 1 MiB"),
-        ((200, {"content-type": "text/plain"}, b"x" * 2**20 + b"x"), "larger than the 1 MiB"),
         ((200, {"content-type": "text/plain", "content-length": "10"}, b"x"), "HTTP"),
         (HANG, "no public server answers"),
     ],
