@@ -11,13 +11,14 @@ from haystack import Document, Pipeline, SuperComponent, component
 from haystack.components.builders import PromptBuilder
 from haystack.components.joiners import DocumentJoiner
 from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
-from haystack.core.component.types import Variadic
+from haystack.core.component.types import InputSocket, Variadic
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
 import teola
 from teola import App, Runtime
 from teola.adapters import from_haystack, to_haystack
+from teola.adapters.haystack import _fitted
 from teola.engine import Hit
 from teola.errors import InputError, QueryFailed, TemplateError, UnknownName
 from tests.adapters.conftest import Seen
@@ -190,6 +191,25 @@ def test_failures_are_told(runtime: Runtime) -> None:
     good, bad = app.batch([{"messages": "a"}, {"messages": "fail"}])
     assert good.state == "ok"
     assert "component 'talker', tool_call: ValueError: no such word" in str(bad.error)
+
+
+@pytest.mark.parametrize(
+    ("type_", "is_text"),
+    [
+        (str, True),
+        (str | None, True),
+        (Any, True),
+        (str | ChatMessage, True),
+        (str | list[ChatMessage], True),
+        (ChatMessage, False),
+        (ChatMessage | None, False),
+        (list[ChatMessage], False),
+    ],
+)
+def test_a_text_becomes_a_message_only_where_no_text_is_taken(type_: Any, is_text: bool) -> None:
+    fitted = _fitted(InputSocket("words", type_), "hello")
+    message = fitted[0] if isinstance(fitted, list) else fitted
+    assert fitted == "hello" if is_text else message.text == "hello"
 
 
 # --- to Haystack ------------------------------------------------------------------------------

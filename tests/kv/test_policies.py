@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from random import Random
 
 import pytest
 
 from teola.errors import UnknownName
 from teola.kv import Access, BlockCache, make_policy
-from teola.kv.policies import Lru
+from teola.kv.cache import Table
+from teola.kv.policies import REGISTRY, Lru
 
 
 class Watching(Lru):
@@ -44,6 +46,40 @@ def test_lru_evicts_what_was_released_first_and_ends_of_prefixes_before_beginnin
     assert kv.acquire((), 1, Access()) is not None
     assert kv.match("ab") == 1
     assert kv.match("cd") == 2
+
+
+@pytest.mark.parametrize("policy", REGISTRY.names())
+@pytest.mark.parametrize("seed", range(4))
+def test_a_request_is_taken_just_when_there_is_room_for_what_it_lacks(
+    policy: str, seed: int
+) -> None:
+    """Whichever block is evicted, also beginnings before what follows them."""
+    chance, kv = Random(seed), BlockCache(6, 1, make_policy(policy))
+    held = list[tuple[Table, str]]()
+    for now in range(300):
+        if held and chance.random() < 0.5:
+            kv.release(held.pop(chance.randrange(len(held)))[0], now)
+            continue
+        keys = chance.choice("AB") + chance.choice(["", "a", "ab", "abc"])
+        keys = "".join(keys[: k + 1] + "/" for k in range(len(keys)))
+        prefixes, blocks = keys.split("/")[:-1], len(keys.split("/")) - 1 + chance.choice([0, 0, 1])
+        there = {key: kv._cached[key] for key in prefixes if key in kv._cached}
+        hits = kv.match(prefixes)
+        used = {there[key] for key in prefixes[:hits]}
+        used |= {block for block in there.values() if not kv._references[block]}
+        idle = sum(not kv._references[block] for block in used)
+        room, before = kv.available, kv.keys()
+        table = kv.acquire(prefixes, blocks, Access(), now)
+        if blocks - len(used) > room - idle:
+            assert table is None
+            assert (kv.available, kv.keys()) == (room, before)
+        else:
+            assert table is not None
+            assert (len(table.blocks), table.found) == (blocks, hits)
+            assert used <= set(table.blocks)
+            kv.commit(table, prefixes, now)
+            held.append((table, keys))
+        kv.check()
 
 
 def test_a_policy_is_told_what_when_where_and_for_whom() -> None:

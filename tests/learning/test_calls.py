@@ -133,6 +133,13 @@ def test_what_was_kept_of_a_prompt_took_no_time() -> None:
         assert calls.step.prefill(tokens) == pytest.approx(TRUE.prefill(tokens), rel=0.05)
 
 
+@pytest.mark.parametrize("cached", [0, 1, 98, 99, 100, 101])
+def test_the_last_token_of_a_prompt_is_always_computed(cached: int) -> None:
+    computed = Calls().observer._computed(head("q", 100), cached)
+    positions = range(min(cached, 99) + 1, 101)
+    assert computed == (len(positions), sum(positions))
+
+
 @catches(
     "calls-untold-computed",
     "a prefix of which nothing is told is held to be computed",

@@ -314,6 +314,21 @@ def test_single_instances_are_told_when_one_has_moved_and_begin_no_epoch() -> No
         assert (learner.lessons is before) == (factor != published)
 
 
+def test_times_that_moved_too_little_for_an_epoch_are_not_told_with_an_instances() -> None:
+    """Plans are kept by epoch: what they are made of changes with it and at no other time."""
+    times = EngineTimes({Op.EMBEDDING: Cost(0.0, 1.0)}, None, 9)
+    learner, engine = Learner(), Apart(times, {"a": Slowness(1.0, 3)})
+    learner._engines["e"] = engine
+    assert learner.publish(0.0)
+    for k, factor in enumerate((1.5, 1.5, 2.5), start=1):
+        engine.found = EngineTimes({Op.EMBEDDING: Cost(0.0, 1.0 + 1e-4 * k)}, None, 9 + k)
+        engine.apart = {"a": Slowness(factor, 4)}
+        assert not learner.publish(float(k))
+        told = learner.lessons.engines["e"]
+        assert (learner.lessons.epoch, told.costs, told.seen) == (1, times.costs, 9)
+        assert told.instances["a"].factor == factor
+
+
 class Apart(Fixed):
     """Knows single instances, too."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
@@ -45,6 +46,17 @@ def test_a_query_says_by_when_it_is_wanted_and_hears_whether_it_was() -> None:
             assert result.objective == Objective(by_s, stated=True)
             told = {"finish_by_s": by_s, "stated": True, "met": met}
             assert result.to_json()["objective"] == told
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_it_is_met_by_any_answer_in_time_and_by_nothing_else(late: bool) -> None:
+    with Runtime() as runtime:
+        result = app_of(runtime).run(question="Why?", finish_by_s=0.001 if late else 60.0)
+    met = {}
+    for state in ("ok", "partial", "failed", "cancelled", "deadline", "waiting"):
+        met[state] = replace(result, state=state).to_json().get("objective", {}).get("met")
+    answered = dict.fromkeys(("ok", "partial"), not late)
+    assert met == {**dict.fromkeys(met, False), **answered, "waiting": None}
 
 
 @catches(

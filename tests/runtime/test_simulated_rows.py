@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from teola.runtime.sim import Sim
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.sim_rows import RowsOnServer, SimRow
 from teola.runtime.values import Composite, Tokens
-from teola.schedule.events import State
+from teola.schedule.events import RowsEnded, State
 from tests.planted import catches, edited
 
 LLM = EngineProfile(
@@ -97,6 +98,25 @@ def test_rows_end_with_their_deadline_or_when_they_are_cancelled() -> None:
     assert ended == {"late": (State.DEADLINE, 0.5), "unwanted": (State.CANCELLED, 0.7)}
     assert bed.core.queues["llm"].idle
     assert not bed.rows
+
+
+@pytest.mark.parametrize("cancel_after_s", [0.2, 0.2003, 0.31, 1.0])
+def test_rows_that_are_stopped_are_told_at_once_and_not_after_a_step(
+    cancel_after_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed, told = sim(), list[float]()
+    handle = bed.handle
+
+    def heard(event: Any, now: float) -> None:
+        if isinstance(event, RowsEnded) and event.run == "unwanted" and now >= cancel_after_s:
+            told.append(now)
+        handle(event, now)
+
+    monkeypatch.setattr(bed, "handle", heard)
+    bed.ask_rows(rows(5000), id="unwanted", cancel_after_s=cancel_after_s)
+    bed.run()
+    assert told
+    assert set(told) == {cancel_after_s}
 
 
 @catches(

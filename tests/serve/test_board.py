@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from teola.errors import Overloaded
+from teola.query.event_log import MOST_EVENTS
 from teola.runtime.observe.demand import Demand
 from teola.serve import board as boards
 from teola.serve.admission.admission import Admission, Lanes
@@ -55,6 +56,12 @@ def test_the_last_queries_are_remembered_within_bounds(
             assert board.all(tenant) == mine
             for one in kept:
                 assert board.find(one.id, tenant) is (one if one in mine else None)
+
+
+@pytest.mark.parametrize("events", [0, 1, 7, 4_096, 10_000])
+def test_of_each_query_as_many_events_are_held_as_was_said(events: int) -> None:
+    assert Board(10, events=events).desk.options.events == events
+    assert Board(10).desk.options.events == MOST_EVENTS
 
 
 @catches(

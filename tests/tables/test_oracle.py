@@ -85,6 +85,8 @@ def test_random_queries(seed: int) -> None:
         "SELECT n, count(*) FILTER (WHERE LLM('p', a, b) = 'Yes') AS c FROM t GROUP BY n",
         "SELECT t.id, u.c FROM t LEFT JOIN u ON t.id = u.id AND LLM('m', t.a, u.c) <> 'No'",
         "SELECT CASE WHEN n > 2 OR LLM('p', b) = 'No' THEN LLM('x', a) ELSE LLM('y', a) END FROM t",
+        "SELECT id, LLM('x', rank() OVER v, b) FROM t WINDOW v AS (PARTITION BY a ORDER BY id), "
+        "w AS (ORDER BY id) QUALIFY row_number() OVER w < 20 AND LLM('q', count(*) OVER v) <> 'x'",
     ],
 )
 @pytest.mark.parametrize("off", [None, "all"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -56,6 +57,8 @@ def test_a_condition_over_a_call_goes_below_it_where_it_is_not_about_the_call() 
     assert asker.prompts == ["ok?\na: x"]
     for sql, asked in (
         ("SELECT id FROM (SELECT *, LLM('q', a) AS k FROM t) WHERE n = 1 AND k <> 'z'", 1),
+        ("SELECT id FROM (SELECT *, LLM('q', a) AS k FROM t) WHERE ((n = 1 AND k <> 'z'))", 1),
+        ("SELECT id FROM (SELECT *, LLM('q', a) AS k FROM t) WHERE (((n = 1) AND ((k <> ''))))", 1),
         ("SELECT s.id FROM (SELECT *, LLM('q', a) AS k FROM t) s JOIN u USING (id) WHERE s.n=1", 1),
         ("SELECT id FROM (SELECT id, LLM('q', a) AS k FROM t) WHERE k = 'Yes'", 3),
         ("SELECT id FROM (SELECT id, LLM('q', a) AS n FROM t LIMIT 3) WHERE id = 3", 3),
@@ -87,6 +90,21 @@ def test_operations() -> None:
     assert run(t.filter(t.a.is_null() | t.n.is_in([7])).select("id")) == [(3,)]
     assert run(t.with_columns(k=ok).filter(t.n == 1).select("k")) == [("Yes",), ("Yes",)]
     assert run(t.filter(~(t.n == 1)).select("id").limit(1)) == [(2,)]
+
+
+@pytest.mark.parametrize("before", list(product([False, True], repeat=3)))
+def test_rows_are_made_distinct_of_what_was_said_before(before: tuple[bool, ...]) -> None:
+    """Against the rows themselves, clause by clause."""
+    ordered, few, later = before
+    rows = [("y", 2), ("y", 2), ("x", 1), ("y", 2), ("x", 1), ("w", 3)]
+    names, numbers = zip(*rows, strict=True)
+    made = tables.table(pa.table({"a": names, "n": numbers}))
+    if ordered:
+        made, rows = made.order_by("a"), sorted(rows)
+    if few or later:
+        made = made.limit(2 if few else 9, offset=1 if later else 0)
+        rows = rows[int(later) :][: 2 if few else 9]
+    assert sorted(run(made.distinct())) == sorted(set(rows))
 
 
 @catches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from random import Random
 from types import SimpleNamespace
@@ -145,3 +146,23 @@ async def test_an_ear_hears_each_message_and_the_end_once() -> None:
         assert told == heard
         assert passed == heard[:most]
         assert ends == [1]
+
+
+async def test_an_ear_tells_that_a_stream_broke_and_how() -> None:
+    async def stream(error: BaseException) -> Any:
+        yield 1
+        raise error
+
+    for error in (ConnectionError("gone"), ValueError("no JSON"), asyncio.CancelledError()):
+        told, ends = list[object](), list[int]()
+
+        def hears(item: object, told: list[object] = told) -> bool:
+            told.append(item)
+            return True
+
+        ear = Ear(stream(error), hears, lambda ends=ends: ends.append(1))  # type: ignore[misc]
+        assert await anext(ear) == 1
+        assert ends == []
+        with pytest.raises(type(error)):
+            await anext(ear)
+        assert (told, ends) == ([1], [1])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from teola.errors import InputError
 from teola.tools import ToolResult
-from teola.tools.references import Reference, lone, referred, substituted, unknown
+from teola.tools.json_schema import REFERENCES
+from teola.tools.references import Reference, lone, referred, referring, substituted, unknown
 from tests.planted import catches, edited
 
 RESULTS = {
@@ -182,3 +184,28 @@ def test_in_a_text_it_is_the_text(before: str, found: str, after: str, number: i
     asked = f"{escaped(before)} ${{{number}}} {escaped(after)}"
     results = {number: ToolResult("", found)}
     assert substituted(asked, results) == f"{before} {found} {after}"
+
+
+@pytest.mark.parametrize(
+    ("schema", "where"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer"}}}, lambda v: {"a": v}),
+        ({"type": "object", "additionalProperties": {"type": "integer"}}, lambda v: {"a": v}),
+        ({"type": "array", "items": {"type": "integer"}}, lambda v: [1, v]),
+        ({"type": "array", "prefixItems": [True, {"type": "integer"}]}, lambda v: [1, v]),
+    ],
+)
+def test_a_reference_may_stand_for_any_value_of_a_schema(
+    schema: dict[str, Any], where: Callable[[Any], Any]
+) -> None:
+    inside = {"type": "object", "properties": {"deeper": schema}}
+    deeper: list[tuple[Any, Callable[[Any], Any]]] = [
+        (schema, where),
+        (inside, lambda value: {"deeper": where(value)}),
+    ]
+    for closed, put in deeper:
+        takes = Draft202012Validator({"$defs": dict(REFERENCES), **referring(closed)}).is_valid
+        assert takes(put(1))
+        assert takes(put("$1"))
+        assert takes(put("$2[0]"))
+        assert not takes(put("no number"))

@@ -171,3 +171,22 @@ def test_an_unedited_dollar_is_sent_as_it_was_shown() -> None:
         (asked,) = waiting.asks
         app.resume(waiting.query_id, {"do": "approve"})
         assert SENT == [asked.about["arguments"]["text"]] == ["$1"]
+
+
+@pytest.mark.parametrize("changed", [[], [1], [2], [1, 3]])
+def test_what_a_person_changed_before_the_client_was_asked_is_told_afterwards(
+    changed: list[int],
+) -> None:
+    done = [
+        {"tool": "send", "args": {"text": str(n)}, "result": f"sent {n}", "edited": n in changed}
+        for n in (1, 2, 3)
+    ]
+    model, inputs = Writes(ANSWER), {"question": "text", "client_tools": "any"}
+    with Runtime({"llm": lambda: model}, learn=False) as runtime:
+        out = {"answer": "answer"}
+        app = App("clerk", Agent([send]), inputs=inputs, outputs=out, runtime=runtime)
+        client = {"tools": [], "exchange": [*done, {"thought": "so far"}]}
+        assert app.run(question="write", client_tools=client)["answer"] == "done"
+    for n in (1, 2, 3):
+        (line,) = (line for line in model.prompt(0).splitlines() if line.startswith(f"{n}. send("))
+        assert ("a person has changed" in line) is (n in changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,30 @@ def test_a_value_stands_in_each_column_and_row_that_it_spans() -> None:
     ]
     assert rows("<tr><td>a<td>b<td rowspan=2>c<tr><td>d") == ["a | b | c", "d |  | c"]
     assert rows("<tr><td colspan=4>Title<tr><td colspan=x>a<td>b") == ["Title", "a | b"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_cells_of_several_rows_and_columns_stand_wherever_they_reach(seed: int) -> None:
+    """Tables are drawn as grids; the cells of each row are those that begin there."""
+    chance, height, width = random.Random(seed), 5, 6
+    grid = [[""] * width for _ in range(height)]
+    html = ""
+    for row in range(height):
+        html += "<tr>"
+        for column in range(width):
+            if grid[row][column]:
+                continue
+            columns = 1
+            while column + columns < width - 1 and not grid[row][column + columns]:
+                if chance.random() < 0.7:
+                    break
+                columns += 1
+            alone = column == width - 1  # so that each row has a cell of its own
+            down = 1 if alone else chance.randint(1, height - row)
+            for below in grid[row : row + down]:
+                below[column : column + columns] = [f"{row}.{column}"] * columns
+            html += f"<td colspan={columns} rowspan={down}>{row}.{column}"
+    assert rows(html) == [" | ".join(cells) for cells in grid]
 
 
 def test_tables_that_only_lay_out_a_page_stay_text() -> None:

@@ -246,6 +246,21 @@ def test_what_cannot_be_recorded_is_computed_as_other_steps_are(
     assert "not permitted" in caplog.text
 
 
+@pytest.mark.parametrize("times", [0.2, 3.0])
+def test_scores_are_scaled_as_the_model_says(
+    times: float, paged: PagedModel, packed: PackedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some models have a scale of their own, which is not that of the size of a head."""
+    rows = rows_of(random.Random(2), [20, 40])
+    before = logits_of(packed, rows)
+    for model in (paged.model, packed.model):
+        for layer in model.model.layers:
+            monkeypatch.setattr(layer.self_attn, "scaling", layer.self_attn.scaling * times)
+    scaled = logits_of(packed, rows)
+    assert close(scaled, paged.forward(rows))
+    assert not close(scaled, before)
+
+
 def test_attention_that_has_more_than_the_kernel_is_refused(packed: PackedModel) -> None:
     layer = packed.model.model.layers[0].self_attn
     forward = layer.forward

@@ -181,6 +181,14 @@ def test_what_took_no_time_is_in_the_chain_and_in_no_stretch() -> None:
     assert [s.primitive for s in critical_path(spans, waited_for(spans, CHAIN), 2)] == ["a", "c"]
 
 
+@pytest.mark.parametrize("without", [1, 2, 3])
+def test_the_path_ends_with_the_last_of_those_that_took_no_time_at_its_end(without: int) -> None:
+    names = "abcd"[: without + 1]
+    spans = [span("a", 0, 0, 1), *(span(name, 1, 1, 1) for name in names[1:])]
+    parents = dict(zip(names, [(), *((name,) for name in names)], strict=False))
+    assert chain(spans, waited_for(spans, parents)) == tuple(range(without + 1))
+
+
 def test_a_query_that_runs_has_a_path_so_far() -> None:
     spans = [span("a", 0, 0, 1), span("b", 1, 1, 1.75, state="running")]
     path = critical_path(spans, waited_for(spans, CHAIN), 1.75)

@@ -21,14 +21,16 @@ from starlette.types import Message
 from teola import Runtime
 from teola.catalogue import load_app
 from teola.errors import DeadlineExceeded, InputError
+from teola.serve.board import Board
 from teola.serve.intake.fetching import NewPath
 from teola.serve.intake.listed_documents import TOGETHER_BYTES, Intake
 from teola.serve.intake.uploads import Allowance, Upload
+from teola.serve.server import Readiness, make_app
 from teola.workflow.kinds import Kind
 from tests.conftest import PAGES
 from tests.serve.conftest import Served, serving, soon
 
-ASK = "/v1/apps/naive-rag/queries"
+ASK, CHAT = "/v1/apps/naive-rag/queries", "/v1/chat/completions"
 QUESTION = "Who looks after the lamp of the lighthouse?"
 
 
@@ -160,6 +162,39 @@ async def test_files_of_a_query_that_is_cancelled_while_they_are_written_are_not
         upload.remove()
     await asyncio.get_running_loop().shutdown_default_executor()
     assert not kept()
+
+
+TOLD: Any = [{"role": "user", "content": QUESTION}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (ASK, {"inputs": {"question": QUESTION, "documents": FILES}}),
+        (CHAT, {"model": "naive-rag", "messages": TOLD, "documents": FILES}),
+        (CHAT, {"model": "naive-rag", "messages": TOLD, "documents": FILES, "stream": True}),
+    ],
+)
+async def test_a_request_that_is_cancelled_while_its_files_are_written_leaves_none(
+    path: str, body: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a server that stops cancels it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Runtime() as runtime:
+        apps = {"naive-rag": load_app("naive-rag")}
+        asgi: Any = make_app(runtime, apps, Board(9), Readiness(ready=True))
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(asgi), base_url="http://127.0.0.1"
+        ) as client:
+            for _ in range(3):
+                asking = asyncio.create_task(client.post(path, json=body))
+                while not kept():
+                    assert not asking.done()
+                    await asyncio.sleep(0)
+                asking.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await asking
+                await asyncio.to_thread(soon, lambda: not kept())
 
 
 # --- of several inputs ----------------------------------------------------------------------

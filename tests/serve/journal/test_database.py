@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from uuid import uuid4
 
 import httpx
@@ -12,8 +13,11 @@ import pytest
 
 from teola import Runtime
 from teola.errors import EngineUnavailable
-from teola.query.journal import tables
+from teola.query.journal import database, tables
+from teola.query.journal.database import JournalDatabase
 from teola.query.journal.journal import Given, Journal, journal_of
+from teola.query.journal.lost import JournalLost
+from teola.query.journal.patience import Patience
 from teola.serve.journal import keeper
 from teola_engines.vectorstore import EmbeddedPostgres, PgVector
 from tests.engines.vectorstore.conftest import temporary_folder
@@ -54,6 +58,26 @@ def test_the_role_at_work_sees_one_tenants_rows_and_no_other_tables(made: str) -
 
 
 # --- the database ---------------------------------------------------------------------------
+
+
+async def test_a_transaction_may_take_as_long_as_its_own_patience(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = JournalDatabase(Given(dsn))
+    await journal.open()
+    try:
+        for patience, usual_s, sleeps_s in (
+            (Patience(60.0), 0.05, 0.5),
+            (None, 60.0, 0.5),
+            (Patience(0.05), 60.0, 30.0),
+            (None, 0.05, 30.0),
+        ):
+            monkeypatch.setattr(database, "WORK_S", usual_s)
+            with pytest.raises(JournalLost) if sleeps_s > 1 else nullcontext():
+                async with journal.transaction(None, patience) as connection:
+                    await connection.execute("SELECT pg_sleep(%s)", (sleeps_s,))
+    finally:
+        await journal.close()
 
 
 def test_tables_are_made_once_by_many(dsn: str) -> None:
