@@ -52,9 +52,9 @@ def nothing_left(hostile: Served, admin: str) -> Iterator[None]:
     before = _calm(hostile, admin)
     yield
     try:
-        soon(lambda: held(hostile, admin) == before)
+        soon(lambda: held(hostile, admin).beside(before) == before)
     except AssertionError:
-        assert held(hostile, admin) == before
+        assert held(hostile, admin).beside(before) == before
 
 
 def _calm(hostile: Served, admin: str) -> Held:

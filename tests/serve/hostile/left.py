@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,11 @@ class Held:
     tasks: tuple[str, ...]
     children: frozenset[int]
     rows: tuple[Any, ...] = ()
+
+    def beside(self, before: Held) -> Held:
+        """The same with the children that have ended since `before`: those of earlier tests, such
+        as a browser's, end when they like."""
+        return replace(self, children=self.children | before.children)
 
 
 def held(served: Served, admin: str = "") -> Held:
