@@ -1,12 +1,12 @@
 """Rows to ask in sorted order, in memory that does not grow with them.
 
-    rows   1,000,000 x 1 KB, written once, unsorted
-    parts  16, each of the rows between two sampled ones      rows are read 16 times
-    parts of the first part, each small enough to be sorted   it is read 8 times
+    rows   1,000,000 x 1 KB, as SQL makes them, unsorted
+    parts  16, each of the rows between two sampled ones      rows are made 16 times
+    parts of the first part, each small enough to be sorted   it is read 16 times
 
 DuckDB sorts long texts in memory only: where it has 256 MB, 300,000 rows of 1 KB end in an error,
 and 600,000 that are in a table already. So a part is taken out of the rows, sorted and read before
-the next one is.
+the next one is, and what DuckDB has freed goes back.
 """
 
 from __future__ import annotations
