@@ -9,7 +9,8 @@ and its steps are its tokens. A prompt that is computed where nothing else runs 
 steps of its prefilling. (Terms of `StepTime`.)
 
 How much of a prompt an instance had kept, one knows when the call is over. Until then, and for what
-runs beside it, it is as it was with prompts like it.
+runs beside it, it is what the queue found there by the prompt's content, else as it was with prompts
+like it.
 
 Of each whole call one learns how slow its instance is (by_instance.py).
 """
@@ -251,8 +252,9 @@ class CallTimes(Observer):
         passed, steps = now - call.first, generated - 1
         if failed or work.withdrawn:
             return
+        own = self._computed(work, cached) if self._own else (0.0, 0.0)
         if steps < 1 or passed <= 0:
-            self._whole(call, _NONE, now)
+            self._whole(call, own, _NONE, now)
             return
         if instance.beside_rows(call.first):
             return  # what they made of its steps, nobody knows
@@ -267,7 +269,7 @@ class CallTimes(Observer):
             sums.pairs - began.pairs,
             sums.steps - began.steps,
         )
-        self._whole(call, decoding, now)
+        self._whole(call, own, decoding, now)
         self._add(decoding, others, passed)
 
     def late(self, work: Work, now: float) -> None:
@@ -275,17 +277,22 @@ class CallTimes(Observer):
         that is would not be found out before it has ended calls by itself."""
         call = self._calls.get((work.run, work.primitive))
         if call is not None and call.first < 0:
-            self._whole(call, _NONE, now)
+            self._whole(call, (call.tokens, call.pairs), _NONE, now)
 
     def outrun(self, work: Work, now: float) -> None:
         self.late(work, now)
         self.ended(work, True, None, None, now)
 
-    def _whole(self, call: _Call, decoding: Sequence[float], now: float) -> None:
-        """A call has ended well, or is late. decoding: the quantities of its decoding."""
+    def _whole(
+        self, call: _Call, own: tuple[float, float], decoding: Sequence[float], now: float
+    ) -> None:
+        """A call has ended well, or is late. own: tokens and pairs of its prompt, as is known now.
+        decoding: the quantities of its decoding."""
         if not self._own:
             return
-        tokens, pairs = call.before
+        (tokens, pairs), (own_tokens, own_pairs) = call.before, own
+        tokens += own_tokens - call.tokens
+        pairs += own_pairs - call.pairs
         steps = max(1.0, tokens / self._budget)
         first = (steps, 0.0, 0.0, tokens, pairs, steps)
         quantities = [a + b for a, b in zip(first, decoding, strict=True)]
@@ -319,12 +326,14 @@ class CallTimes(Observer):
             self._add((steps, 0.0, 0.0, batch.tokens, batch.pairs, steps), batch.others, batch.took)
 
     def _computed(self, work: Work, cached: int | None) -> tuple[float, float]:
-        """Tokens and pairs of a prompt that were not kept. cached: how many were (None: as many as
-        of others like it)."""
+        """Tokens and pairs of a prompt that were not kept. cached: how many were (None: what the
+        queue found where it sent the prompt, else as many as of others like it)."""
         total, before = work.total, self._before(work)
         if before:
             return total, total * (2 * before + total + 1) / 2
-        if cached is None:
+        if cached is None and work.keys and work.affinity >= 0:
+            cached = work.found
+        elif cached is None:
             like = self._prompts.get(_kind(work))
             cached = int(like.kept) if like else 0
         kept = min(cached, total - 1)

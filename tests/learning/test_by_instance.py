@@ -7,6 +7,8 @@ import pytest
 from teola.graph import Op
 from teola.learning import LearnedProfiles, Learner, Lessons
 from teola.learning.by_instance import Pace, WholeCall
+from teola.learning.calls import CallTimes
+from teola.learning.habits import Habits
 from teola.learning.learner import LearnedProfiles as Profiles
 from teola.learning.lessons import EngineTimes, Slowness
 from teola.policies.work import Slice
@@ -185,6 +187,100 @@ def test_they_are_kept_by_name_and_not_by_number() -> None:
         turned.call(0)
         turned.call(1)
     assert turned.ratio() == pytest.approx(1 / 3, rel=0.2)
+
+
+class KeptPrompts:
+    """Two instances of which every step takes as long: one keeps every prompt but its last 10
+    tokens, the other one keeps none. index: the queue knows that before. told: the server tells it
+    when a call is over."""
+
+    def __init__(self, *, index: bool, told: bool) -> None:
+        self.index, self.told, self.now, self.count = index, told, 0.0, 0
+        self.learner = Learner()
+        self.observer = self.learner.observer("llm", 512, NAMES)
+        self.profiles = LearnedProfiles(self.learner, "llm", EngineProfile(), 2, NAMES)
+
+    def calls(self, i: int, together: int, tokens: int = 300) -> None:
+        """So many prompts that are sent and computed together, and then their answers of 5 tokens.
+        What it takes: 0.02 s a step, of 512 tokens of prompts at most, and 1 ms a token."""
+        kept = (tokens - 10, 0)[i]
+        keys = {"keys": (1,), "found": kept, "affinity": i} if self.index else {}
+        given = {"op": Op.PREFILLING, "lane": None, "members": (1,), "planned_tokens": tokens}
+        works = []
+        for _ in range(together):
+            self.count += 1
+            works.append(work(0, run=f"q{self.count}", total=tokens, **given, **keys))
+        slices = [Slice(one, 0, tokens) for one in works]
+        self.observer.sent(i, self.count, slices, self.now)
+        computed = together * (tokens - kept)
+        self.now += 0.02 * -(-computed // 512) + 0.001 * computed
+        for one in works:
+            self.observer.first(i, one, self.now)
+        self.now += 4 * 0.02
+        for one in works:
+            self.observer.ended(one, False, kept if self.told else None, 5, self.now)
+        self.now += 1.0
+        self.learner.publish(self.now)
+
+
+@catches(
+    "paces-index-unheard",
+    "what the queue found of a prompt on an instance counts for nothing there",
+    edited(CallTimes._computed, "cached = work.found", "cached = 0"),
+)
+@pytest.mark.parametrize("together", [1, 3])
+def test_an_instance_that_is_known_to_have_kept_its_prompts_is_no_faster(together: int) -> None:
+    _alike(KeptPrompts(index=True, told=False), together)
+
+
+@catches(
+    "paces-own-prompt",
+    "how slow an instance is goes by what was expected of a call's prompt",
+    edited(
+        CallTimes.ended,
+        "self._computed(work, cached) if self._own",
+        "self._computed(work, None) if self._own",
+    ),
+)
+def test_an_instance_that_tells_to_have_kept_its_prompts_is_no_faster() -> None:
+    _alike(KeptPrompts(index=False, told=True), 1)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_what_is_known_before_and_what_is_told_after_count_once(together: int) -> None:
+    _alike(KeptPrompts(index=True, told=True), together)
+
+
+def _alike(world: KeptPrompts, together: int) -> None:
+    for k in range(60):
+        world.calls(k // 10 % 2, together, 300 + 10 * (k % 7))
+        if k > 30:
+            assert world.profiles[0] is world.profiles[1], k
+
+
+@catches(
+    "paces-index-everywhere",
+    "nothing found by a policy that does not look counts as nothing kept",
+    edited(
+        CallTimes._computed,
+        "if cached is None and work.keys and work.affinity >= 0",
+        "if cached is None",
+    ),
+)
+def test_where_no_policy_looks_for_prompts_they_are_expected_to_be_like_others() -> None:
+    observer = CallTimes(Habits(), 512, None, NAMES)
+    given = {"op": Op.PREFILLING, "lane": None, "members": (1,), "planned_tokens": 100}
+    for k in range(40):
+        sent = work(0, run=f"q{k}", total=100, **given)
+        observer.sent(0, k, [Slice(sent, 0, 100)], float(k))
+        observer.first(0, sent, k + 0.1)
+        observer.ended(sent, False, 60, 5, k + 0.5)
+    asked = work(0, run="asked", total=100, **given)
+    assert observer._computed(asked, None)[0] == pytest.approx(40, abs=1)
+    placed = work(0, run="placed", total=100, keys=(1,), found=30, affinity=1, **given)
+    assert observer._computed(placed, None)[0] == 70
+    free = work(0, run="free", total=100, keys=(1,), **given)
+    assert observer._computed(free, None)[0] == pytest.approx(40, abs=1)
 
 
 @pytest.mark.parametrize(("pause_s", "tells"), [(20.0, 3.0), (20.5, 9.0)])
