@@ -9,8 +9,8 @@ and its steps are its tokens. A prompt that is computed where nothing else runs 
 steps of its prefilling. (Terms of `StepTime`.)
 
 How much of a prompt an instance had kept, one knows when the call is over. Until then, and for what
-runs beside it, it is what the queue found there by the prompt's content, else as it was with prompts
-like it.
+runs beside it, it is what the queue found there by the prompt's content, else as it was with
+prompts like it.
 
 Of each whole call one learns how slow its instance is (by_instance.py).
 """

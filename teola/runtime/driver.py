@@ -222,17 +222,15 @@ class Driver(ABC, Generic[Q]):
 
     def wrote(
         self, query: Q, head: int, place: tuple[str, int, int], k: int, item: Any, now: float
-    ) -> bool:
+    ) -> None:
         """The call that `head` leads has written item `k` of its list. place: the engine, instance
-        and batch of this try. Whether that is used from now on, so that there can be no other."""
+        and batch of this try. Where that is used from now on, there can be no other."""
         engine, instance, batch = place
         work = self.core.queues[engine].source(query.id, head)
         if work is None or (instance, batch) not in work.flying.values():
-            return False  # of an instance that is gone
-        used = self.item_written(query, head, k, item, now)
-        if used:
+            return  # of an instance that is gone
+        if self.item_written(query, head, k, item, now):
             self.handle(FirstToken(engine, instance, query.id, head, to_client=True), now)
-        return used
 
     def _using(self, engine: str) -> list[str]:
         """The queries that have something to do at an engine."""

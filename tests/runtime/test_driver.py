@@ -582,12 +582,14 @@ def test_what_another_try_has_written_is_not_told(place: tuple[str, int, int]) -
     bed.run(until=bed.now + 0.05)
     works = bed.core.queues["llm"].works
     (((_, head), work),) = works.items()
-    assert not bed.wrote(bed.outer, head, place, 0, Tokens(3), bed.now)
-    assert not bed.wrote(bed.outer, head + 1, place, 0, Tokens(3), bed.now)
+    bed.wrote(bed.outer, head, place, 0, Tokens(3), bed.now)
+    bed.wrote(bed.outer, head + 1, place, 0, Tokens(3), bed.now)
     assert script.heard == before
+    assert not work.streamed
     assert not bed.outer.written
     ((instance, batch),) = work.flying.values()
-    assert bed.wrote(bed.outer, head, ("llm", instance, batch), 0, Tokens(3), bed.now)
+    bed.wrote(bed.outer, head, ("llm", instance, batch), 0, Tokens(3), bed.now)
+    assert work.streamed
     assert script.heard == [*before, ("begin",), ("told", "", "queries", "4")]
 
 

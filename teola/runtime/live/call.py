@@ -65,18 +65,17 @@ class Hearer:
 
     live: takes what it tells the core.
     items: items of its list that were written so far.
-    sent: something of the call has been passed on, so there can be no further try.
     shown: its text goes to the watcher as it comes.
     follows: it is not the one that makes the call.
     """
 
-    __slots__ = ("_field", "_sent", "follows", "head", "items", "live", "query", "sent", "shown")
+    __slots__ = ("_field", "_sent", "follows", "head", "items", "live", "query", "shown")
 
     def __init__(
         self, query: LiveQuery, head: int, sent: Dispatch, live: Lives, *, follows: bool
     ) -> None:
         self.query, self.head, self._sent, self.live = query, head, sent, live
-        self.items, self.sent, self.follows = 0, False, follows
+        self.items, self.follows = 0, follows
         self.shown = query.streams and any(map(query.run.answers, query.plan.members[head]))
         decode = query.plan.primitives[query.plan.members[head][0]].params
         assert isinstance(decode, DecodeParams)
@@ -111,7 +110,7 @@ class Hearer:
             return
         k, self.items = self.items, self.items + 1
         if is_heard(self.query, self.head):
-            self.sent |= self.live.wrote(self.query, self.head, self._sent, k, item)
+            self.live.wrote(self.query, self.head, self._sent, k, item)
 
     def token(self, text: str) -> None:
         """A piece of its text."""
@@ -120,7 +119,6 @@ class Hearer:
         if self._field is not None:
             text = self._field.feed(text)
         if text:
-            self.sent = True
             self.query.tell(text)
 
     def ends(self, end: str) -> None:
@@ -141,7 +139,7 @@ class Lives(NamedTuple):
 
     post: Callable[[QueueEvent], None]
     clock: Callable[[], float]
-    wrote: Callable[[LiveQuery, int, Dispatch, int, Any], bool]
+    wrote: Callable[[LiveQuery, int, Dispatch, int, Any], None]
 
 
 class LiveCall:
@@ -191,11 +189,6 @@ class LiveCall:
         """Tokens of the prompt that were in the instance's cache (None: it does not tell)."""
         self.generated: int | None = None
         """Tokens of the answer (None: it does not tell)."""
-
-    @property
-    def sent(self) -> bool:
-        """Something of it has been passed on, so there can be no further try."""
-        return any(one.sent for one in self._hearers if one.query.run.state is None)
 
     @property
     def answer(self) -> tuple[str, str]:

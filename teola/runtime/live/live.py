@@ -915,7 +915,7 @@ class Live(Driver[LiveQuery]):
             outcome = query.failed(i, 0, cancelled, self.loop.time(), traced=alone)
         except Exception as error:  # noqa: BLE001 - the driver's edge re-emits it as an event
             self.paying.failed(query, i, generated, place, reserved, error)
-            again = isinstance(error, TeolaError) and error.retryable and not generated.sent
+            again = isinstance(error, TeolaError) and error.retryable
             alone = not (generated.lost or generated.leaves())
             outcome = query.failed(i, 0, error, self.loop.time(), again=again, traced=alone)
         else:
@@ -939,10 +939,10 @@ class Live(Driver[LiveQuery]):
             if (other := called.rival) is not None:
                 self._called[key] = other
 
-    def _wrote(self, query: LiveQuery, head: int, sent: Dispatch, k: int, item: Any) -> bool:
+    def _wrote(self, query: LiveQuery, head: int, sent: Dispatch, k: int, item: Any) -> None:
         self.wake()
         place = sent.engine, sent.instance, sent.batch
-        return self.wrote(query, head, place, k, item, self.loop.time())
+        self.wrote(query, head, place, k, item, self.loop.time())
 
     def _end(self, sent: Dispatch, work: Work, outcome: Outcome, *told: int | None) -> None:
         run, i, batch = work.run, work.primitive, sent.batch

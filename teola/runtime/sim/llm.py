@@ -70,7 +70,7 @@ class World(Protocol):
 
     def wrote(
         self, query: Query, head: int, place: tuple[str, int, int], k: int, item: Any, now: float
-    ) -> bool:
+    ) -> None:
         """A call has written an item of its list; see Driver."""
         ...
 

@@ -15,7 +15,6 @@ from teola.graph import Op
 from teola.profile import Cost, EngineProfile, paper
 from teola.runtime.driver import Driver
 from teola.runtime.in_flight import may_feed
-from teola.runtime.live.call import Hearer
 from teola.runtime.observe.trace import Trace
 from teola.runtime.optimiser import Optimiser
 from teola.runtime.sim import Sim
@@ -176,7 +175,6 @@ def test_limits_hold_for_lists_that_are_being_written() -> None:
 @catches(
     "begun-anew",
     "a call is repeated although parts have begun with what it wrote",
-    edited(Hearer.item, "self.sent |=", "self.sent &="),
     edited(EngineQueue.first_token, "work.streamed |= event.to_client", ""),
 )
 def test_a_call_whose_items_are_used_is_not_begun_anew() -> None:

@@ -13,8 +13,10 @@ from teola.engine import LONGEST_ANSWER, Call, Delta, Usage
 from teola.errors import EngineError
 from teola.passes import optimise
 from teola.profile import default
+from teola.runtime.live.live import Live
 from teola.runtime.live.query import Ending, Token
 from teola.schedule.events import State
+from teola.schedule.health import FAILURES
 from teola.schedule.plan import Absence, Plan
 from teola.testing.hash_engines import HashModel
 from teola.workflow.build import Builder
@@ -200,3 +202,28 @@ async def test_an_answer_without_end_is_stopped(more: int) -> None:
         assert "llm writes an answer of more than 16,777,216 characters" in str(ending.error)
     else:
         assert ending.outputs["answer"] == "x" * LONGEST_ANSWER
+
+
+@catches(
+    "breaks-off-unblamed",
+    "a server whose answers break off once something was shown is not at fault",
+    edited(Live._call, "error.retryable\n", "error.retryable and not query.streamed\n"),
+)
+async def test_a_server_whose_shown_answers_break_off_gets_no_more_for_a_while() -> None:
+    """None of them is written anew, since a client has seen how it began."""
+    breaks, works = Scripted(["one ", BUSY]), Scripted(["one ", "two"])
+    async with Bench({"llm": [breaks, works]}) as bench:
+        seen, given = list[list[str]](), {"question": "why?", "notes": ["a"]}
+        for _ in range(FAILURES + 3):
+            shown = list[str]()
+
+            def hear(told: object, shown: list[str] = shown) -> None:
+                if isinstance(told, Token):
+                    shown.append(told.text)
+
+            ending = await bench.run(refining(1), given, watcher=hear)
+            seen.append(shown)
+            assert (ending.state is State.OK) == (shown == ["one ", "two"])
+            assert shown in (["one "], ["one ", "two"])
+    assert seen.count(["one "]) == FAILURES == len(breaks.calls)
+    assert seen[-3:] == [["one ", "two"]] * 3
