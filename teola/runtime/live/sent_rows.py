@@ -16,7 +16,16 @@ from functools import partial
 from math import ceil
 from typing import Any, NamedTuple, Protocol, cast
 
-from teola.engine import Call, Delta, LanguageModel, QueryContext, TextPart, Usage
+from teola.engine import (
+    LONGEST_ANSWER,
+    Call,
+    Delta,
+    LanguageModel,
+    QueryContext,
+    TextPart,
+    Usage,
+    check_length,
+)
 from teola.errors import InputError, OutputError, QueryCancelled, TeolaError, reason_of
 from teola.graph import DecodeParams, Role
 from teola.policies.ledger import Reservation
@@ -375,6 +384,7 @@ class SentRows:
         asked, row, begun = sent_slice.asked, sent_slice.rows[k], False
         model = cast("LanguageModel", sent_slice.host.engine)
         pieces: list[str] = []
+        written = 0
         usage: Usage | None = None
         try:
             stream = opened_stream(model, self._call(asked, row, sent_slice.work.priority))
@@ -387,6 +397,8 @@ class SentRows:
                         sent_slice.firsts += 1
                         self._changed(sent_slice)
                     if delta.text:
+                        written += len(delta.text)
+                        check_length(model.spec.name, "an answer", written, LONGEST_ANSWER)
                         pieces.append(delta.text)
                     usage = delta.usage or usage
             except BaseException:

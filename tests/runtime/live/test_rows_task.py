@@ -15,7 +15,16 @@ from typing import Any
 
 import pytest
 
-from teola.engine import Call, Delta, EngineKind, EngineSpec, Keys, SequenceHandle, Usage
+from teola.engine import (
+    LONGEST_ANSWER,
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    Keys,
+    SequenceHandle,
+    Usage,
+)
 from teola.errors import BudgetSpent, EngineBusy, EngineError, InputError, UnknownName
 from teola.graph import DecodeParams
 from teola.graph.ops import DECODES, PREFILLS
@@ -369,6 +378,27 @@ def test_tries_that_fail_are_paid_for() -> None:
     assert (end.state, end.tries) == ("ok", 20)
     assert account.tokens == 10 * (20 + 3) + 10 * (20 + 23)
     assert account.held_tokens == account.open == 0
+
+
+class Endless(Model):
+    """Answers as long as one may be, and with one character more where a row asks for more."""
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        for _ in range(LONGEST_ANSWER >> 20):
+            yield Delta("x" * 2**20)
+        if "more" in call.parts[1].text:
+            yield Delta("y")
+
+
+def test_an_answer_to_a_row_that_never_ends_is_stopped() -> None:
+    heard = Heard()
+    with Runtime({"llm": EngineConfig(Endless)}, learn=False) as runtime:
+        rows = (Row(k, text) for k, text in enumerate(["all", "more"]))
+        end = runtime.ask_rows(RowsCall("why"), rows, heard).result(S)
+    assert (end.state, end.asked, end.failed) == ("partial", 2, 1)
+    whole, stopped = sorted(heard, key=lambda answer: answer.id)
+    assert (len(whole.text), whole.error) == (LONGEST_ANSWER, None)
+    assert "llm writes an answer of more than 16,777,216 characters" in str(stopped.error)
 
 
 class TellsAt(Model):
