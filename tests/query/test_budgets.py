@@ -1,5 +1,8 @@
 """A budget of a run holds over all that it grows into, however that is nested, and who stopped
-short of it says so."""
+short of it says so.
+
+Long because each way in which something is taken, or given back, is a test of its own.
+"""
 
 from __future__ import annotations
 

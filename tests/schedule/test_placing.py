@@ -297,22 +297,17 @@ def test_a_server_that_tells_of_fewer_hits_has_evicted_more() -> None:
 
 @pytest.mark.parametrize("told", [*product((None, 0, 64), repeat=4)])
 def test_only_who_has_told_of_hits_tells_that_there_is_none(told: tuple[int | None, ...]) -> None:
-    """What was used before is taken to be evicted then, and only then: 0 from a server that says
-    nothing else means nothing. What a call has computed is there in any case."""
     queue = queue_of(make("prefix_affinity"), instances=1)
-    index = queue.placing.prefixes
-    assert index is not None
+    index: Any = queue.placing.prefixes
     index.computed(0, ("old",), 0.0)
     tells, old = False, True
     for k, cached in enumerate(told):
-        now = 1.0 + k
-        queue.submit(call(f"r{k}", 64, LONG), now)
-        sent(queue, now)
-        end(queue, f"r{k}", now, cached)
-        old = old and not (k and tells and cached == 0)
-        tells = tells or bool(cached)
-        assert index.hits(LONG, now) == {0: 4}
-        assert index.hits(("old",), now) == ({0: 1} if old else {})
+        queue.submit(call(f"r{k}", 64, LONG), 1.0 + k)
+        sent(queue, 1.0 + k)
+        end(queue, f"r{k}", 1.0 + k, cached)
+        old, tells = old and not (k and tells and cached == 0), tells or bool(cached)
+        assert index.hits(LONG, 1.0 + k) == {0: 4}
+        assert index.hits(("old",), 1.0 + k) == ({0: 1} if old else {})
 
 
 def test_a_prefix_that_is_told_leaves_nothing_behind_when_its_call_fails() -> None:
