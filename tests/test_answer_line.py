@@ -57,3 +57,26 @@ def test_in_a_pipe_nothing_is_changed(capsys: pytest.CaptureFixture[str]) -> Non
     with AnswerLine(0) as line:
         line.write("a long text " * 20)
         assert capsys.readouterr().out == "a long text " * 20
+
+
+@pytest.mark.parametrize("width", [0, 12, 20])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_line_after_another_is_laid_out_as_the_first(
+    width: int, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever that one ended; and what is ended already is not ended again."""
+    draw = random.Random(seed)
+    words = ["a", "lamp", "trims it;", "nobody", "灯台", "  ", "\n", "x" * 15]
+    texts = [" ".join(draw.choices(words, k=draw.randint(1, 6))) for _ in range(4)]
+    alone = []
+    for text in texts:
+        with AnswerLine(width) as line:
+            line.write(text)
+        alone.append(capsys.readouterr().out)
+    with AnswerLine(width) as line:
+        for text in texts:
+            line.write(text)
+            line.end()
+            line.end()
+            assert not line.open
+    assert capsys.readouterr().out == "".join(alone)

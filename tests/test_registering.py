@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,20 @@ def test_the_command_line_finds_what_the_file_of_an_app_registers(
         teola.unregister("pass", "of-a-file")
         teola.unregister("batching", "of-a-file")
         del sys.modules["teola_file_echoing"]
+
+
+@pytest.mark.parametrize("places", [*product(("after", "before"), repeat=3)])
+def test_a_pass_beside_which_another_one_stands_stays(places: tuple[str, ...]) -> None:
+    """On either side, and however long the row of them is: the last one goes first."""
+    names = ["prune_dependencies", "one", "two", "three"]
+    made: list[Any] = []
+    for name, (beside, place) in zip(names[1:], zip(names, places, strict=False), strict=True):
+        made.append(teola.register("pass", name, declining, **{place: beside}))  # type: ignore[call-overload]
+        for other in names[1 : len(made)]:
+            with pytest.raises(InputError, match=f"{names[names.index(other) + 1]}' beside it"):
+                teola.unregister("pass", other)
+    for name in reversed(names[1:]):
+        teola.unregister("pass", name)
 
 
 def test_lists_show_what_is_registered(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,9 +91,9 @@ def _how(result: Result) -> Iterator[str]:
     """State, seconds, primitives, tokens."""
     yield result.state
     yield f"{result.latency_s:.2f} s"
-    if result.objective is not None and result.objective.stated:
-        kept = "kept" if result.objective.met(result.latency_s) else "missed"
-        yield f"objective of {result.objective.by_s:g} s {kept}"
+    if (objective := result.objective) is not None and objective.stated:
+        kept = {True: " kept", False: " missed", None: ""}[result.met_objective]
+        yield f"objective of {objective.by_s:g} s{kept}"
     yield f"{result.primitives:,} primitive{'' if result.primitives == 1 else 's'}"
     trace = result.trace
     if trace is not None and (trace.prompt_tokens or trace.completion_tokens):

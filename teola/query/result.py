@@ -114,8 +114,16 @@ class Result:
 
     @property
     def objective(self) -> Objective | None:
-        """When its answer was wanted; `met` says whether it came by then."""
+        """When its answer was wanted; `met_objective` says whether it came by then."""
         return self.trace.objective if self.trace is not None else None
+
+    @property
+    def met_objective(self) -> bool | None:
+        """Whether there is an answer, and came by its objective; None while the query waits, and
+        where it has no objective."""
+        if self.objective is None or self.state == "waiting":
+            return None
+        return self.state in ("ok", "partial") and self.objective.met(self.latency_s)
 
     @property
     def finish_reasons(self) -> Mapping[str, str]:
@@ -159,9 +167,8 @@ class Result:
             "primitives": self.primitives,
             "usage": self.usage.to_json(),
         }
-        if self.objective is not None and self.state != "waiting":
-            told = self.objective.to_json(self.latency_s)
-            found["objective"] = {**told, "met": told["met"] and self.state in ("ok", "partial")}
+        if self.objective is not None and (met := self.met_objective) is not None:
+            found["objective"] = self.objective.to_json(met)
         if self.missing:
             found["missing"] = list(self.missing)
         if self.reasons:

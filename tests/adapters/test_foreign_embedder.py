@@ -75,6 +75,28 @@ async def test_a_text_that_is_not_taken_fails_its_own_request() -> None:
     assert np.allclose([one["vectors"][0], other["vectors"][0]], [unit("query", t) for t in "ac"])  # type: ignore[index]
 
 
+@pytest.mark.parametrize(
+    ("why", "again"), [(ConnectionError("busy"), True), (TimeoutError(), True), (KeyError(), False)]
+)
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_who_is_busy_is_asked_once_for_a_batch(
+    why: Exception, again: bool, count: int
+) -> None:
+    """Another try may come later. What would fail again is asked for each request by itself."""
+
+    class Fails(Lengths):
+        def vectors(self, role: str, texts: list[str]) -> list[list[float]]:
+            self.asked.append((role, texts))
+            raise why
+
+    source = Fails()
+    found = await ForeignEmbedder(source=source).execute(
+        [request("query", [f"{k}"]) for k in range(count)]
+    )
+    assert [error.retryable for error in found if isinstance(error, EngineError)] == [again] * count
+    assert len(source.asked) == (1 if again or count == 1 else 1 + count)
+
+
 async def test_nothing_is_asked_for_whom_nobody_waits() -> None:
     source = Lengths()
     engine, requests = ForeignEmbedder(source=source, max_batch=1), [request("query", ["a", "b"])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -168,6 +169,32 @@ def test_an_agent_says_how_a_tool_of_theirs_becomes_one() -> None:
     assert Agent([from_langchain(look)]).tools.own.names == ["look"]
     with pytest.raises(InputError, match="a tool is a function, got 3"):
         Agent([3])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("at_once", [None, 1, 2])
+async def test_a_tool_of_theirs_is_what_its_options_say(at_once: int | None) -> None:
+    """Where they say nothing, it is what LangChain says, and any number of calls run at once."""
+    at_work: list[int] = []
+    most = 0
+
+    @langchain_tool
+    async def look(place: str) -> str:
+        """Look somewhere."""
+        nonlocal most
+        at_work.append(1)
+        most = max(most, len(at_work))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        at_work.pop()
+        return place
+
+    options: Any = {} if at_once is None else {"name": "see", "at_once": at_once}
+    made = from_langchain(look, **options)
+    told = ("look", "Look somewhere.") if at_once is None else ("see", "Look somewhere.")
+    assert (made.name, made.description) == told
+    found = await asyncio.gather(*(made.call({"place": str(k)}) for k in range(4)))
+    assert [one.text for one in found] == ["0", "1", "2", "3"]
+    assert most == (at_once or 4)
 
 
 def test_only_apps_and_tools_go_there() -> None:

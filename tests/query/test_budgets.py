@@ -1,5 +1,8 @@
 """A budget of a run holds over all that it grows into, however that is nested, and who stopped
-short of it says so."""
+short of it says so.
+
+Long because each way in which something is taken, or given back, is a test of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 
 from teola import Agent, App, Each, Generate, Loop, Runtime, component
-from teola.engine import Call, Delta, Usage
+from teola.engine import Call, Delta, Keys, Usage
 from teola.errors import EngineError, InputError, QueryFailed
 from teola.policies.ledger import BudgetAccount, Ledger, Reservation
 from teola.price import Price
@@ -307,6 +310,50 @@ def test_money_is_counted_by_the_prices_of_models() -> None:
         with pytest.raises(InputError, match="most_tokens must be a whole number"):
             app.run(topics=["a"], most_tokens=0)
         assert app.run(topics=["a"]).usage.cost is None
+
+
+class Counted(Metered):
+    """Also counts prompts ahead of their calls, off the loop."""
+
+    block_tokens = 2
+
+    def keys(self, call: Call) -> Keys:
+        return Keys(sum(ceil(len(part.text) / 4) for part in call.all_parts), ())
+
+
+@pytest.mark.parametrize("kind", [Metered, Counted])
+@pytest.mark.parametrize("bounded_first", [True, False])
+def test_an_answer_that_a_budget_has_shortened_is_nobody_elses(
+    kind: type[Metered], bounded_first: bool
+) -> None:
+    """Two ask the same at once, one with so many tokens: the other has its answer whole. They share
+    one where that is what both would get, or where it is under way before the bounded one comes."""
+    shortened = 0
+    for most in range(80, 200, 10):
+        model = kind(words=40)
+        with Runtime({"llm": lambda model=model: model}, learn=False) as runtime:
+            app = App(
+                "say",
+                Generate("say", mode="simple", max_tokens=40),
+                inputs={"question": "text"},
+                outputs={"answer": "answer"},
+                runtime=runtime,
+                shares_answers=True,
+            )
+            specs = [QuerySpec({"question": "why?"}, most_tokens=most)]
+            specs.insert(bounded_first, QuerySpec({"question": "why?"}))
+
+            async def both(app: App = app, specs: list[QuerySpec] = specs) -> list[Result]:
+                return await asyncio.gather(*(Job(app, spec).run() for spec in specs))
+
+            found = runtime.start(both()).result(30)
+        bounded, free = found if bounded_first else reversed(found)
+        assert len(free.answer) == 40 * len(WORD)
+        lengths = {len(one.answer) // len(WORD) for one in found if one.answer is not None}
+        assert sorted(model.limits) == sorted(lengths)
+        assert spent(bounded) <= most
+        shortened += len(lengths) - 1
+    assert bool(shortened) == bounded_first
 
 
 def test_an_application_has_a_budget_for_a_day() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from teola import App, Runtime, component
 from teola.cli.given import Engines
+from teola.cli.showing import show_result
 from teola.config import Configuration
 from teola.errors import InputError
 from teola.query.job import Job
@@ -49,12 +50,20 @@ def test_a_query_says_by_when_it_is_wanted_and_hears_whether_it_was() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_it_is_met_by_any_answer_in_time_and_by_nothing_else(late: bool) -> None:
+def test_it_is_met_by_any_answer_in_time_and_by_nothing_else(
+    late: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As JSON, and as the command line says it."""
     with Runtime() as runtime:
         result = app_of(runtime).run(question="Why?", finish_by_s=0.001 if late else 60.0)
-    met = {}
+    met, words = {}, {True: " kept", False: " missed", None: ""}
     for state in ("ok", "partial", "failed", "cancelled", "deadline", "waiting"):
-        met[state] = replace(result, state=state).to_json().get("objective", {}).get("met")
+        ended = replace(result, state=state)
+        met[state] = ended.to_json().get("objective", {}).get("met")
+        assert ended.met_objective == met[state]
+        show_result(ended)
+        told = f"objective of {0.001 if late else 60:g} s{words[met[state]]} ·"
+        assert told in " ".join(capsys.readouterr().out.split())
     answered = dict.fromkeys(("ok", "partial"), not late)
     assert met == {**dict.fromkeys(met, False), **answered, "waiting": None}
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import rshift
 from types import SimpleNamespace
 from typing import Any
 
@@ -683,6 +685,26 @@ def test_what_a_growth_so_far_raises_hides_nothing_of_how_its_query_ends() -> No
     assert bed.results[0].state is State.CANCELLED
     assert script.heard == [("begin",), ("result",)]
     assert bed.outer.left == {}
+
+
+@pytest.mark.parametrize("how", ["cancel_after_s", "deadline_s"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_all_that_grows_side_by_side_ends_with_its_query(count: int, how: str) -> None:
+    """The first part of each is there by then, and more would follow."""
+    notes = [
+        Each(BODY, name=f"each{k}", over="rows", item="row", gives={f"n{k}": "answer"}, at_once=2)
+        for k in range(count)
+    ]
+    outputs = {f"n{k}": f"n{k}" for k in range(count)}
+    app = App("maps", reduce(rshift, notes), inputs={"rows": "texts"}, outputs=outputs)
+    sim = Sim(PROFILE, outcomes=Planned(answer_tokens=TOKENS))
+    made = Optimiser(app.builder, PROFILE).plan({}, {"rows": 4})
+    sim.submit(made, {"rows": [Tokens(9)] * 4}, id="q", **{how: 1.5 * CALL_S})
+    sim.run(until=1.49 * CALL_S)
+    assert {id.split("/")[1] for id in sim.queries if id != "q"} == {n.name for n in notes}
+    sim.run(until=1.51 * CALL_S)
+    assert not sim.queries
+    assert not sim.core.runs
 
 
 class Depths(Sim):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from time import process_time
 from typing import Any
 
@@ -233,11 +235,15 @@ def test_top_k_finds_scores_that_came_in_another_order() -> None:
 # --- conditions -----------------------------------------------------------------------------
 
 
-def decide(test: Any) -> Any:
+def decided(test: Any) -> Any:
     params = ConditionParams(test, ("then", "otherwise"), "then")
     inputs = (("x", Ref(QUERY, "question")),)
     p = Primitive("if", Op.CONDITION, "if", "", inputs, ("branch",), params)
-    return store(p, question="why?").control(0)["branch"]
+    return store(p, question="why?").control(0)
+
+
+def decide(test: Any) -> Any:
+    return decided(test)["branch"]
 
 
 @pytest.mark.parametrize(
@@ -252,6 +258,40 @@ def decide(test: Any) -> Any:
 )
 def test_what_a_test_answers(answer: Any, branch: str) -> None:
     assert decide(lambda question: answer) == branch
+
+
+async def _yes() -> bool:
+    return True
+
+
+async def _no() -> str:
+    return ""
+
+
+@pytest.mark.parametrize(("answer", "branch"), [(_yes, "then"), (_no, "otherwise")])
+def test_a_test_may_be_asynchronous(answer: Any, branch: str) -> None:
+    assert asyncio.run(decided(lambda question: answer()))["branch"] == branch
+
+
+def _some() -> Iterator[bool]:
+    yield False
+
+
+async def _later() -> AsyncIterator[bool]:
+    yield False
+
+
+async def _made(answer: Any) -> Any:
+    return answer()
+
+
+@pytest.mark.parametrize("generator", [_some, _later])
+def test_what_would_yield_an_answer_is_none(generator: Any) -> None:
+    """Else it would be true, whatever it yields: at once, and where the test is asynchronous."""
+    with pytest.raises(EngineError, match="returned a generator, which is neither true nor false"):
+        decided(lambda question: generator())
+    with pytest.raises(EngineError, match="returned a generator, which is neither true nor false"):
+        asyncio.run(decided(lambda question: _made(generator)))
 
 
 def test_a_test_that_raises_is_an_engines_failure() -> None:

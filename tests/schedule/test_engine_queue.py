@@ -6,7 +6,10 @@ Long because every event of one state machine has its case here.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations, product
 from typing import Any
+
+import pytest
 
 from teola.errors import EngineError
 from teola.graph import Op
@@ -220,6 +223,31 @@ def test_what_runs_keeps_its_slot_until_it_has_ended() -> None:
     assert sent(queue) == []
     assert hear(queue, done(dispatch), 1.0) == []
     assert len(sent(queue)) == 1
+
+
+@pytest.mark.parametrize("order", [*permutations(range(3))])
+@pytest.mark.parametrize("ways", [*product((done, failed), repeat=3)])
+def test_what_runs_in_slices_is_gone_with_the_last_of_them(order: Any, ways: Any) -> None:
+    """In whatever order they come back, done or failed; nobody hears of it, and each slot is free
+    when its own slice has come back."""
+    queue = batch_queue(instances=3, max_batch=4)
+    queue.submit(work(0, total=12, retries=2), 0.0)
+    dispatches = sent(queue)
+    assert [spans(dispatch) for dispatch in dispatches] == [[(0, 4)], [(4, 8)], [(8, 12)]]
+    out = queue.withdraw("q", 0, 0.0)
+    assert [o.instance for o in out if isinstance(o, AbortRequest)] == [0, 1, 2]
+    others: list[Dispatch] = []
+    for k, (i, way) in enumerate(zip(order, ways, strict=True)):
+        assert not queue.idle
+        assert hear(queue, way(dispatches[i]), 1.0) == []
+        queue.submit(work(1 + k, total=4), 1.0)
+        (following,) = sent(queue, 1.0)
+        assert following.instance == dispatches[i].instance
+        others.append(following)
+    for following in others:
+        (tell,) = hear(queue, done(following), 2.0)
+        assert isinstance(tell, Tell)
+    assert queue.idle
 
 
 def test_a_member_of_a_batch_is_detached_and_the_others_go_on() -> None:

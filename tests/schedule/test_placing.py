@@ -1,6 +1,7 @@
 """Early binding: where work is bound when it is queued, and when that changes."""
 
 from collections.abc import Hashable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -292,6 +293,21 @@ def test_a_server_that_tells_of_fewer_hits_has_evicted_more() -> None:
     sent(queue, 6.0)
     end(queue, "f", 6.0, cached=0)
     assert index.hits(("old",), 6.0) == {}
+
+
+@pytest.mark.parametrize("told", [*product((None, 0, 64), repeat=4)])
+def test_only_who_has_told_of_hits_tells_that_there_is_none(told: tuple[int | None, ...]) -> None:
+    queue = queue_of(make("prefix_affinity"), instances=1)
+    index: Any = queue.placing.prefixes
+    index.computed(0, ("old",), 0.0)
+    tells, old = False, True
+    for k, cached in enumerate(told):
+        queue.submit(call(f"r{k}", 64, LONG), 1.0 + k)
+        sent(queue, 1.0 + k)
+        end(queue, f"r{k}", 1.0 + k, cached)
+        old, tells = old and not (k and tells and cached == 0), tells or bool(cached)
+        assert index.hits(LONG, 1.0 + k) == {0: 4}
+        assert index.hits(("old",), 1.0 + k) == ({0: 1} if old else {})
 
 
 def test_a_prefix_that_is_told_leaves_nothing_behind_when_its_call_fails() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -232,6 +233,20 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         con.execute("UPDATE about SET version = 7")
     with pytest.raises(InputError, match="version 7"):
         run(old, ["a"])
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+00:00", "+02:00", "-11:30", "+14:00"])
+def test_a_date_is_the_same_moment_in_every_zone(tmp_path: Path, zone: str) -> None:
+    """Without one it is UTC's."""
+    path = str(tmp_path / "answers.duckdb")
+    run(Path(path), ["a"])
+    (call,) = kept_operators(path)
+    (answer,) = kept_answers(path, call["operator"], 5)
+    for minutes, deleted in ((-1, 0), (1, 1)):
+        moment = datetime.fromisoformat(answer["at"]) + timedelta(minutes=minutes)
+        there = moment.astimezone(datetime.fromisoformat(f"2026-01-01T00:00{zone or 'Z'}").tzinfo)
+        before = f"{there.replace(tzinfo=None).isoformat()}{zone}"
+        assert delete_answers(path, None, before) == deleted
 
 
 def test_looking_after_it(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations_with_replacement, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +75,19 @@ def test_a_folder_is_known_by_samples_of_each_of_its_files(
     assert len(names) == 1 + 2 * 4 + 6 + 2 * 5 + 1
     (tmp_path / "d.bin").rename(tmp_path / "c.bin")
     assert name() == before
+
+
+def test_a_pool_is_known_by_each_of_its_models(tmp_path: Path) -> None:
+    """In any order, and each once; and in doubt where one of them is, which no folder is."""
+    (tmp_path / "config.json").write_bytes(b"{}")
+    own: dict[str, Any] = {"model": str(tmp_path), "url": None}
+    members = [own, *({"url": f"http://{host}/v1"} for host in ("a", "b", "c"))]
+    known: dict[str, frozenset[int]] = {}
+    for count in (1, 2, 3):
+        for chosen in combinations_with_replacement(range(len(members)), count):
+            for order in permutations(chosen):
+                pool = tuple(members[k] for k in order)
+                identity = named_identity(EngineConfig("openai", {"model": "m"}, pool=pool))
+                assert known.setdefault(identity.name, frozenset(order)) == frozenset(order)
+                assert bool(identity.doubt) == any(order)
+    assert len(known) == 4 + 6 + 4

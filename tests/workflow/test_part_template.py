@@ -53,6 +53,16 @@ def test_a_body_is_built_once_for_each_way_in_which_it_is_given_what_it_reads() 
         assert builder.inputs == {"question": Kind.TEXT, **expected}
 
 
+def test_a_part_is_planned_once_for_each_application() -> None:
+    """Its graph has the name of the one that asks: estimates go by what that has learned."""
+    builder = template().builder(Upstream({"more": LIST}))
+    names = ("one", "two", "three")
+    planned = {name: builder.planned(name) for name in names}
+    for name in (*reversed(names), *names):
+        assert builder.planned(name) is planned[name]
+        assert planned[name].name == name
+
+
 @pytest.mark.parametrize(
     ("kinds", "common"),
     [

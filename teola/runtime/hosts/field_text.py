@@ -8,8 +8,9 @@ from typing import Final
 
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _WHOLE: Final = re.compile(r'(?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*', re.DOTALL)
-_HALF: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
-"""The first half of a pair of surrogates, which means nothing yet."""
+_HALF: Final = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
+"""The first half of a pair of surrogates, which means nothing yet. Two backslashes are one in the
+text, and begin nothing."""
 
 
 class FieldText:
@@ -59,7 +60,7 @@ class FieldText:
         assert whole is not None, "it matches nothing at least"
         said, rest = whole[0], self._text[whole.end() :]
         if half := _HALF.search(said):
-            said, rest = said[: half.start()], said[half.start() :] + rest
+            said, rest = said[: half.start(1)], half[1] + rest
         self._over = rest.startswith('"')
         self._text = rest
         try:

@@ -62,8 +62,7 @@ class Recorded:
         InputError."""
         try:
             spans = [_span(entry) for entry in timeline["spans"]]
-            indices = (entry["waited_for"] for entry in timeline["spans"])
-            before = [NONE if i is None else int(i) for i in indices]
+            before = [_index(entry["waited_for"], len(spans)) for entry in timeline["spans"]]
             edges = tuple((edge["from"], edge["to"]) for edge in (graph or {}).get("edges", ()))
             return cls(
                 timeline["query_id"],
@@ -112,14 +111,25 @@ def _ran(
 
     def above(i: int) -> int:
         at = before[i]
-        while at != NONE and at not in place:
+        for _ in spans:
+            if at == NONE or at in place:
+                return place.get(at, NONE)
             at = before[at]
-        return place.get(at, NONE)
+        raise ValueError("a span waits for itself")  # which only another process can tell
 
     return tuple(spans[i] for i in indices), edges, tuple(map(above, indices))
 
 
 _FIELDS = frozenset(field.name for field in fields(Span))
+
+
+def _index(told: Any, count: int) -> int:
+    """The index of one of so many spans, as a server tells it (None: of none)."""
+    if told is None:
+        return NONE
+    if type(told) is not int or not 0 <= told < count:
+        raise ValueError("there is no such span")
+    return told
 
 
 def _span(told: Mapping[str, Any]) -> Span:

@@ -1,5 +1,6 @@
 """The splitter that needs neither LlamaIndex nor NLTK: nothing is lost, and nothing takes long."""
 
+import random
 import threading
 import time
 
@@ -71,6 +72,47 @@ def test_chunks_share_sentences() -> None:
     first, second, *_ = split(text, Splitting(32, 12), words)
     assert first.endswith("This is sentence number 4. This is sentence number 5.")
     assert second.startswith("This is sentence number 4. This is sentence number 5. This")
+
+
+def chunks_by_hand(
+    lengths: list[int], paragraphs: list[bool], size: int, overlap: int
+) -> list[tuple[int, int]]:
+    """Sentences of each chunk, as the rules say: as many as fit behind what it shares, of which
+    there is less where not one new one fits; to the end of the last paragraph in its second
+    half."""
+    chunks, start, done = list[tuple[int, int]](), 0, 0
+    while done < len(lengths):
+        while sum(lengths[start : done + 1]) > size:
+            start += 1
+        fits = [n for n in range(done + 1, len(lengths) + 1) if sum(lengths[start:n]) <= size]
+        end = max(fits)
+        if end < len(lengths):
+            least = sum(lengths[start:end]) / 2
+            ends = [n for n in fits if paragraphs[n - 1] and sum(lengths[start:n]) >= least]
+            end = max(ends, default=end)
+        chunks.append((start, end))
+        shared = [n for n in range(start + 1, end) if sum(lengths[n:end]) <= overlap]
+        start, done = min(shared, default=end), end
+    return chunks
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_sentences_go_into_chunks_by_the_rules(seed: int) -> None:
+    """Each chunk has one that none had before."""
+    draw = random.Random(seed)
+    size = draw.randint(16, 24)
+    overlap = draw.choice([0, draw.randrange(size), size - 1])
+    count, longest = draw.randint(1, 24), draw.randint(1, size)
+    lengths = [draw.randint(1, longest) for _ in range(count)]
+    paragraphs = [draw.random() < 0.3 for _ in lengths]
+    sentences = [" ".join(["w"] * (n - 1) + [f"w{k}."]) for k, n in enumerate(lengths)]
+    between = ["\n\n" if last else " " for last in paragraphs]
+    joined = "".join(map("".join, zip(sentences, between, strict=True))).rstrip()
+    expected = [
+        "".join(map("".join, zip(sentences[lo:hi], between[lo:hi], strict=True))).rstrip()
+        for lo, hi in chunks_by_hand(lengths, paragraphs, size, overlap)
+    ]
+    assert split(joined, Splitting(size, overlap), words) == expected
 
 
 @pytest.mark.parametrize("mark", [".", "!", "?", "…", '."', ".)", "。"])

@@ -93,6 +93,30 @@ async def test_what_was_generated_can_be_found(whole: TransformersModel, ended: 
     assert whole.kv.match(keys) == (len(ids) + len(job.produced) - 1) // 16
 
 
+async def test_each_token_is_told_when_it_gives_text_and_the_first_one_in_any_case(
+    whole: TransformersModel,
+) -> None:
+    """Which may be a part of a character: the time to the first token is known by it."""
+    empty = 0
+    for seed in range(24):
+        asked = question(TEXT, max_tokens=4, temperature=2.0, seed=seed, ignore_eos=True)
+        ids = whole._call_ids(asked, complete=True)
+        job, again = (whole._job(asked, ids, asked.decode) for _ in range(2))
+        whole._started().submit(job)
+        told: list[str] = []
+        async with asyncio.timeout(20):
+            reason = None
+            while reason is None:
+                outcome = await job.queue.get()
+                assert isinstance(outcome, Delta), outcome
+                reason = outcome.finish_reason
+                told.append(outcome.text)
+        pieces = [again.text.feed((token,), last=k == 3) for k, token in enumerate(job.produced)]
+        assert told == [piece for k, piece in enumerate(pieces) if piece or k in (0, 3)]
+        empty += not pieces[0]
+    assert 0 < empty < 24
+
+
 async def test_who_has_closed_its_loop_takes_no_answer_of_others_along(
     whole: TransformersModel,
 ) -> None:

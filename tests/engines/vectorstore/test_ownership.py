@@ -253,6 +253,21 @@ async def test_what_is_expected_must_be_owned_and_have_text(
         await store.expect("q2", {claim.document: 1})
 
 
+@pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (0, 2), (0, 1, 2)])
+async def test_whoever_has_lost_one_of_its_documents_is_told(
+    store: PgVector, corner: Corner, server: Server, lost: tuple[int, ...]
+) -> None:
+    """And may ask again; what it still has can be expected by itself."""
+    ids = [one.document for one in await corner.claim(store, *map(key, "abc"))]
+    for k in lost:
+        server.rows(f"DELETE FROM teola.documents WHERE id = '{ids[k]}'")
+    if lost:
+        with pytest.raises(EngineError, match="lost documents") as told:
+            await store.expect("q1", dict.fromkeys(ids, 1))
+        assert told.value.retryable
+    await store.expect("q1", {id: 1 for k, id in enumerate(ids) if k not in lost})
+
+
 async def test_what_was_stored_before_it_was_expected_counts(
     store: PgVector, corner: Corner
 ) -> None:

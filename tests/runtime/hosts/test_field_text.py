@@ -29,7 +29,7 @@ values = st.recursive(
 
 
 @given(
-    st.text(),
+    st.text() | st.text('\\ud8a0"é😀'),
     values,
     st.lists(st.integers(0, 200), max_size=12),
     st.booleans(),
@@ -58,6 +58,18 @@ def test_it_comes_as_it_is_written() -> None:
         '\\ude00."}, {"answer": "x"}]',
     ]
     assert [field.feed(piece) for piece in pieces] == ["", "", "It", " is ", '\n"so"', " ", "😀."]
+
+
+@pytest.mark.parametrize("backslashes", range(5))
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_looks_like_half_a_pair_is_text_behind_a_backslash(
+    backslashes: int, plain: bool
+) -> None:
+    """Wherever a piece ends."""
+    text = f"a{chr(92) * backslashes}ud83d{chr(92) * backslashes}😀"
+    given = json.dumps({"answer": text}, ensure_ascii=plain)
+    for cut in range(len(given)):
+        assert "".join(read(given, [cut])) == text
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", '{"answer": 3}', '{"answers": "x"}', '"answer'])

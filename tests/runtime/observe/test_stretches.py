@@ -96,6 +96,20 @@ def test_a_further_try_waited_for_the_one_that_failed() -> None:
     ]
 
 
+@pytest.mark.parametrize("tries", [*itertools.product((1, 2, 3), repeat=3)])
+def test_a_slice_waited_for_its_own_tries_only(tries: tuple[int, ...]) -> None:
+    """Slices of one primitive are tried again by themselves; their first tries waited for what it
+    reads, which ended at 1."""
+    spans, expected = [span("a", 0, 0, 1)], [NONE]
+    for lo, count in enumerate(tries):
+        for k in range(count):
+            state = "done" if k == count - 1 else "failed"
+            begins = 1 + k + lo / 8
+            spans.append(span("b", 1, begins, begins + 0.75, lo=lo, hi=lo + 1, state=state))
+            expected.append(len(spans) - 2 if k else 0)
+    assert [*waited_for(spans, CHAIN)] == expected
+
+
 def test_what_was_withdrawn_at_the_end_held_nothing_up() -> None:
     parents = {**CHAIN, "guess": ("a",)}
     spans = [

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from io import StringIO
 from itertools import pairwise
 from typing import Any
@@ -193,8 +194,6 @@ def test_two_wait_at_once() -> None:
 
 
 def test_what_a_server_tells_is_the_same(runtime: Runtime, real: Recorded) -> None:
-    from dataclasses import asdict
-
     told = {
         "query_id": real.query_id,
         "app": real.app,
@@ -217,6 +216,51 @@ def test_what_a_server_tells_is_the_same(runtime: Runtime, real: Recorded) -> No
 def test_what_is_no_timeline_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="no timeline"):
         Recorded.from_json(bad, None)
+
+
+def timeline(*waits: tuple[str, Any]) -> dict[str, Any]:
+    """A timeline as a server tells it: the state of each span, and for which one it waited."""
+    spans = [
+        {**asdict(span(f"x{k}", k, k, k + 1, state=state)), "waited_for": index}
+        for k, (state, index) in enumerate(waits)
+    ]
+    ended = {"query_id": "q", "app": "a", "state": "ok", "end_s": 1.0 + len(spans)}
+    return {**ended, "spans": spans, "shares": []}
+
+
+@pytest.mark.parametrize("index", [-1, -2, 2, 3, True, 0.0, "0", [0]])
+def test_a_span_waits_for_one_that_there_is(index: Any) -> None:
+    for allowed in (None, 0, 1):
+        Recorded.from_json(timeline(("done", None), ("done", allowed)), None)
+    with pytest.raises(InputError, match="no timeline"):
+        Recorded.from_json(timeline(("done", None), ("done", index)), None)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_a_server_tells_is_read_to_its_end(seed: int) -> None:
+    """What did not run is passed over. A timeline in which that waits for itself is none."""
+    draw = random.Random(seed)
+    count = draw.randint(1, 5)
+    told = [
+        (draw.choice(["done", "skipped", "fused"]), draw.choice([None, *range(count)]))
+        for _ in range(count)
+    ]
+    before: list[Any] = []
+    for state, index in told:
+        passed = set()
+        while index is not None and told[index][0] != "done" and index not in passed:
+            passed.add(index)
+            index = told[index][1]
+        if state == "done":
+            before.append(index)
+    ran = [k for k, (state, _) in enumerate(told) if state == "done"]
+    if any(index is not None and index not in ran for index in before):
+        with pytest.raises(InputError, match="no timeline"):
+            Recorded.from_json(timeline(*told), None)
+        return
+    read = Recorded.from_json(timeline(*told), None)
+    assert read.before == tuple(-1 if k is None else ran.index(k) for k in before)
+    assert read.critical_path() <= frozenset(read.spans)
 
 
 def test_lanes_begin_with_the_query_itself() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from teola.graph import QUERY, Op, Part, PrefillParams, Primitive, Prompt, Ref, Role
-from teola.profile import EngineProfile, Profile, StepTime
+from teola.profile import Cost, EngineProfile, Profile, StepTime
 from teola.runtime.sim import Sim
 from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Planned
@@ -141,6 +141,36 @@ def test_prefixes_of_queries_that_end_are_let_go() -> None:
     assert {result.state for result in made.run()} == {State.CANCELLED}
     assert not stepper(made).server.kept
     assert stepper(made).server.cache.available == 8
+
+
+@pytest.mark.parametrize("kv_blocks", [20, 200])
+def test_a_prefix_goes_with_the_step_however_long_others_decode(kv_blocks: int) -> None:
+    """At 114.35 s nobody reads it any more; the other answer goes on until 114.41 s. In the smaller
+    memory that evicts what the first query has left, and waits for the end of a step to give
+    anything up."""
+    llm = EngineProfile(
+        step=PER_TOKEN,
+        max_batch=1000,
+        prefix_reuse=True,
+        keeps_prefixes=True,
+        block_tokens=BLOCK,
+        kv_blocks=kv_blocks,
+    )
+    slow = EngineProfile(costs={Op.TOOL_CALL: Cost(base_s=50.0)})
+    profile = Profile("test", {"llm": llm, "python": slow})
+    made = Sim(profile, outcomes=Planned(answer_tokens=40))
+    made.submit(plan(*call("m")), {"question": Tokens(10)}, id="before")
+    early = plan(tool("late"), *call("m", ahead=True, late="late"))
+    made.submit(early, {"question": Tokens(10)}, id="early", at=100.0, cancel_after_s=14.345)
+    made.submit(plan(*call("m")), {"question": Tokens(4)}, id="other", at=110.0)
+    made.run(until=114.34)
+    server = stepper(made).server
+    assert [*server.kept] == [("early", 1)]
+    assert len(server.decoding) == 1
+    made.run(until=114.36)
+    assert not server.kept
+    assert len(server.decoding) == 1
+    assert [(r.id, r.state) for r in made.run()][-1] == ("other", State.OK)
 
 
 def test_what_can_never_fit_fails() -> None:

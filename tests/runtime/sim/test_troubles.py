@@ -12,7 +12,7 @@ from teola.runtime.sim.llm import Stepper
 from teola.runtime.sim.outcome import Planned
 from teola.runtime.sim.troubles import Trouble
 from teola.runtime.values import Tokens
-from teola.schedule.events import Dispatch, State
+from teola.schedule.events import CallEnded, Cause, Dispatch, State
 from teola.schedule.quota import Refusal
 from tests.parity.test_replay import plain
 from tests.planted import catches, edited
@@ -169,6 +169,22 @@ def test_as_many_as_it_takes_at_once_are_taken_and_one_more_is_not() -> None:
     away = trouble.refusal(9, 0.0)
     assert away is not None
     assert away.refused == Refusal("away")
+
+
+@pytest.mark.parametrize("at_once", range(4))
+@pytest.mark.parametrize("calls", [1, 2, 3, 6])
+def test_of_calls_that_come_together_as_many_are_taken(at_once: int, calls: int) -> None:
+    made = sim(1)
+    made.refuse("llm", 0, at=0.0, lasts_s=1e6, at_once=at_once, after_s=1.0)
+    asks(made, calls, every=0.0)
+    refused: list[str] = []
+    made.run(until=0.5)
+    for what, event, _, _ in made.core.log.calls:  # type: ignore[attr-defined]
+        if what == "handle" and isinstance(event, CallEnded):
+            assert isinstance(event.outcome, Cause)
+            assert event.outcome.refused == Refusal("busy", 1.0)
+            refused.append(event.run)
+    assert len(set(refused)) == len(refused) == max(0, calls - at_once)
 
 
 def straggling(hedge: float | None) -> tuple[Sim, list[float], int]:

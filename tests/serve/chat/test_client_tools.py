@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,9 @@ import openai
 import pytest
 
 from teola import Agent, App, Generate, Runtime
+from teola.errors import InputError
+from teola.serve.chat.chat_request import ChatRequest
+from teola.serve.intake.limits import QueryLimits
 from teola.tools import tool
 from teola.workflow.components.acting import Acting
 from tests.longest_turn import MOST_S, longest_turn
@@ -31,6 +35,7 @@ def spec(name: str, **properties: Any) -> Any:
 TEXT = {"type": "string"}
 WEATHER, CLOCK = spec("weather", city=TEXT), spec("clock")
 ADDING = spec("add", city=TEXT)
+CHOSEN, CHOSEN_OTHER = ({"function": {"name": name}} for name in ("weather", "wether"))
 
 
 @tool(pure=True)
@@ -189,6 +194,19 @@ def test_the_client_chooses(choice: Any, names: set[str], may_answer: bool) -> N
 
 
 # --- what is refused ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tools", [None, [], [WEATHER]])
+@pytest.mark.parametrize("choice", [None, "none", "auto", "required", CHOSEN, CHOSEN_OTHER])
+def test_what_may_be_chosen_of_so_many_tools(tools: Any, choice: Any) -> None:
+    """Without tools, whatever wants none: libraries say "none" or "auto" of their own accord."""
+    told = {"model": "agent", "messages": talk(), "tools": tools, "tool_choice": choice}
+    request = ChatRequest.model_validate(told)
+    if choice == CHOSEN_OTHER if tools else choice not in (None, "none", "auto"):
+        with pytest.raises(InputError, match="did you mean" if tools else "when tools are speci"):
+            asyncio.run(request.check_tools(QueryLimits()))
+    else:
+        asyncio.run(request.check_tools(QueryLimits()))
 
 
 @pytest.mark.parametrize(

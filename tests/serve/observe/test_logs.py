@@ -7,20 +7,29 @@ import json
 import logging
 import os
 import pty
+import random
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from typing import Any, get_args
 
 import httpx
 import pytest
 
+from teola import Runtime
 from teola.runtime.observe.noting import note, working_for
 from teola.serve.access.auth import KeyFile
+from teola.serve.board import Board
+from teola.serve.observe import observing
 from teola.serve.observe.logs import WAITING, AsText, Lines, LogForm, as_json, failure, logging_to
+from teola.serve.observe.metrics import Metrics
+from teola.serve.observe.observing import REFUSALS_EVERY_S, Observers
+from teola.serve.problems import Problem
 from tests.serve.conftest import soon
 from tests.serve.running import Running, running
 
@@ -118,6 +127,35 @@ def test_nothing_secret_is_in_the_log(server: tuple[Running, str]) -> None:
     text = running.log.read_text()
     for secret in (QUESTION, DOCUMENT, NAME, key, key[-20:]):
         assert secret not in text
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_refusal_is_counted_in_one_line(
+    seed: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line of each code at most once a second, with how many there were since the last one."""
+    draw, now = random.Random(seed), [float(10 * seed)]
+    monkeypatch.setattr(observing, "monotonic", lambda: now[0])
+    caplog.set_level(logging.INFO, observing.log.name)
+    refused: Counter[str] = Counter()
+    last: dict[str, float] = {}
+    problems = [Problem(404, "not_found", ""), Problem(429, "overloaded", "")]
+    with Runtime() as runtime:
+        board = Board(1)
+        observers = Observers(board, Metrics(runtime, {}, board), None)
+        for _ in range(200):
+            now[0] += draw.choice((0.0, 0.125, 0.5, 1.0, 2.0))
+            problem = draw.choice(problems)
+            caplog.clear()
+            board.on_refused(problem) if draw.random() < 0.5 else observers.refused(problem, {})
+            refused[problem.code] += 1
+            told: list[Any] = [getattr(record, "fields") for record in caplog.records]  # noqa: B009
+            due = now[0] - last.get(problem.code, -inf) >= REFUSALS_EVERY_S
+            assert [(line["code"], line["count"]) for line in told] == (
+                [(problem.code, refused.pop(problem.code))] if due else []
+            )
+            if due:
+                last[problem.code] = now[0]
 
 
 @pytest.mark.server

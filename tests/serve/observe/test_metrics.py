@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,8 +13,15 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from teola import App, Ask, Runtime
+from teola import App, Ask, Runtime, component
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
+from teola.runtime.objectives import Objective
+from teola.runtime.observe.trace import Trace
+from teola.serve.board import Board, Entry
 from teola.serve.connections import FULL
+from teola.serve.observe.metrics import Metrics
+from tests.schedule.plans import plan, tool
 from tests.serve.conftest import Served, serving, soon
 
 ECHO = "/v1/apps/echo/queries"
@@ -53,6 +61,34 @@ def test_queries_are_counted_by_application_and_end(client: httpx.Client) -> Non
         for what in ("hits", "misses")
     ]
     assert sum(made) == 3, "each query has a plan; a new one is made when more is known"
+
+
+@component(outputs="answer")
+def say(question: str) -> str:
+    return question
+
+
+def test_an_objective_is_met_by_an_answer_in_time() -> None:
+    """A partial one is one; what failed sooner than that is none."""
+    app = App("say", say, inputs={"question": "text"}, outputs={"answer": "answer"})
+    met = Counter[str]()
+    with Runtime() as runtime:
+        board = Board(1)
+        metrics = Metrics(runtime, {"say": app}, board)
+        for state in ("ok", "partial", "failed", "cancelled", "deadline"):
+            for latency_s in (0.5, 2.0, 2.5, 9.0):
+                entry = Entry(app.job(QuerySpec({"question": "x"})), board.desk.keeping(), "sync")
+                trace = entry.job.trace = Trace(entry.id, "say", plan(tool("a")), 0.0)
+                trace.objective = Objective(2.0, stated=True)
+                trace.finish(state, latency_s)
+                entry.result = Result("say", entry.id, state, {}, latency_s)
+                metrics.ended(entry)
+                met[str(state in ("ok", "partial") and latency_s <= 2.0).lower()] += 1
+        samples = [one for family in metrics.registry.collect() for one in family.samples]
+    told = {s.labels["met"]: s.value for s in samples if s.name == "teola_objective_total"}
+    assert told == met == {"true": 4, "false": 16}
+    (ratios,) = (s.value for s in samples if s.name == "teola_objective_ratio_sum")
+    assert ratios == pytest.approx(5 * (0.5 + 2.0 + 2.5 + 9.0) / 2.0)
 
 
 def test_what_runs_now_is_a_gauge(client: httpx.Client, served: Served) -> None:

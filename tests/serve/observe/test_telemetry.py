@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from teola import Runtime
-from teola.errors import EngineError, InputError
+from teola import App, Runtime, component
+from teola.errors import EngineError, InputError, QueryFailed
+from teola.query.result import Result
+from teola.query.spec import QuerySpec
 from teola.runtime.observe.trace import Trace
+from teola.serve.board import Board, Entry
+from teola.serve.observe.ended_query import EndedQuery
 from teola.serve.observe.operations import Maker, operations
+from teola.serve.observe.otlp import Pipeline
 from teola.serve.observe.telemetry import from_environment
+from teola.serve.problems import problem_of
 from tests.fake_openai import FakeOpenAI
 from tests.schedule.plans import plan, tool
 from tests.serve.observe.collector import Collector, ReceivedSpan
@@ -207,6 +214,45 @@ def test_it_is_off_where_nothing_asks_for_it(environment: dict[str, str]) -> Non
 def test_what_is_not_spoken_is_refused(environment: dict[str, str], told: str) -> None:
     with Runtime() as runtime, pytest.raises(InputError, match=told):
         from_environment(runtime, environment)
+
+
+# --- how a query ended --------------------------------------------------------------------------
+
+
+@component(outputs="answer")
+def say(question: str) -> str:
+    return question
+
+
+def test_what_gave_an_answer_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In spans and in metrics; whatever else ended is one, by its code, and has no first token."""
+    app = App("say", say, inputs={"question": "text"}, outputs={"answer": "answer"})
+    states = ("ok", "partial", "failed", "cancelled", "deadline")
+    errors = {state: state not in ("ok", "partial") for state in states}
+    ended = []
+    for state in errors:
+        entry = Entry(app.job(QuerySpec({"question": "x"})), Board(1).desk.keeping(), "sync")
+        entry.first_token_s = 0.25
+        failure = QueryFailed("no") if state == "failed" else None
+        result = Result("say", entry.id, state, {}, 0.5, error=failure)
+        ended.append(EndedQuery(entry, result, 0, None))
+    with Collector() as collector, Runtime() as runtime:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        pipeline = Pipeline(runtime, "otlp", "otlp")
+        pipeline.tell(ended)
+        pipeline.close(10.0)
+    codes = {one.result.state: problem_of(one.result).code for one in ended}
+    told = {span.attributes["teola.state"]: span for span in collector.spans}
+    assert told.keys() == errors.keys()
+    for state, error in errors.items():
+        assert told[state].status == (2 if error else 0)
+        assert told[state].attributes.get("error.type") == (codes[state] if error else None)
+        assert told[state].end - told[state].start == pytest.approx(0.5)
+    durations = collector.metrics["gen_ai.workflow.duration"]
+    expected = Counter(codes[state] if error else None for state, error in errors.items())
+    assert {point.get("error.type"): point["count"] for point in durations} == expected
+    (first,) = collector.metrics["gen_ai.server.time_to_first_token"]
+    assert first["count"] == list(errors.values()).count(False)
 
 
 # --- operations ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from teola.errors import InputError
+from teola.serve.table_queries import table_run
 from teola.serve.table_queries.registered_tables import AnswersByTenant, answers_home
 from teola.tables.workspace import Workspace
 from teola_engines.vectorstore import EmbeddedPostgres
@@ -171,6 +172,18 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_asked(
     assert says in message
     assert str(site.folder) not in message
     assert len(site.asked) == before
+
+
+@pytest.mark.parametrize("fetched", [1, 7, 500])
+def test_a_result_is_as_large_however_it_is_fetched(
+    red: httpx.Client, monkeypatch: pytest.MonkeyPatch, fetched: int
+) -> None:
+    monkeypatch.setattr(table_run, "FETCHED", fetched)
+    found = told(red, f"SELECT id, repeat('x', {4_800 // ROWS}) AS x FROM r ORDER BY id")
+    assert [row[0] for row in found["rows"]] == [*range(ROWS)]
+    refused = sql(red, f"SELECT id, repeat('x', {6_600 // ROWS}) AS x FROM r")
+    assert refused.status_code == 422
+    assert "larger than the 6,000 bytes" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
