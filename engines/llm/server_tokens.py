@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from anyio import fail_after
@@ -90,6 +90,8 @@ class ServerTokens:
     def __init__(self, routes: Routes, root: str, api: str) -> None:
         """Blocks while it asks. Raises NoTokenizer."""
         self._known: dict[str, tuple[int, ...]] = {}
+        self._kept = Lock()
+        """Held by the worker thread that changes what is known."""
         self._routes = routes
         bos = _bos(routes)
         self._local = _local(root, routes)
@@ -130,12 +132,13 @@ class ServerTokens:
 
     def _ask(self, text: str) -> list[int]:
         """Ids from the server, kept for the texts used last."""
-        ids = self._known.pop(text, None)
+        ids = self._known.get(text)
         if ids is None:
             ids = tuple(self._routes.encode(text))
-        self._known[text] = ids
-        while len(self._known) > CACHED_TEXTS:
-            with suppress(KeyError):  # another thread was quicker
+        with self._kept:
+            self._known.pop(text, None)
+            self._known[text] = ids
+            if len(self._known) > CACHED_TEXTS:
                 del self._known[next(iter(self._known))]
         return list(ids)
 

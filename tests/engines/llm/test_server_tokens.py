@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,28 @@ def test_of_texts_the_ones_used_last_are_known(
     tokens._ask("bb")
     assert [tokens.count(text) for text in ("a", "ccc", "dddd", "bb")] == [1, None, 4, 2]
     assert letters.asked == ["a", "bb", "ccc", "dddd", "bb"]
+
+
+class Slowly(dict[str, tuple[int, ...]]):
+    """Lets other threads go on before it tells its first key."""
+
+    def __iter__(self) -> Iterator[str]:
+        keys = super().__iter__()
+        time.sleep(1e-5)
+        return keys
+
+
+def test_worker_threads_may_ask_at_the_same_time(
+    letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_tokens, "CACHED_TEXTS", MOST)
+    tokens = ServerTokens(letters, "", "completions")
+    tokens._known = Slowly(tokens._known)
+    texts = [str(k % 50) for k in range(500)]
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(tokens._ask, texts)]
+    assert found == [[*map(ord, text)] for text in texts]
+    assert sum(tokens.count(str(k)) is not None for k in range(50)) == MOST
 
 
 @pytest.mark.parametrize("begins", [(), (1,), (1, 2)])
