@@ -441,6 +441,7 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
     """A query's second step becomes ready, equal to another query's, about when that ends."""
     first = Generate("first", mode="simple", outputs={"answer": "draft"})
     second = Generate("say", mode="simple", inputs={"question": "draft"})
+    ran = list[str]()
     for then, port in ((second, "answer"), (Embedding(inputs={"texts": "draft"}), "vectors")):
         for later in range(6):
             model, engine = Gated(), Counts(max_batch=1)
@@ -478,6 +479,12 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
                 assert not live._landed
             assert chained.state == "ok"
             assert chained["out"] == other["out"]
+            assert chained.trace is not None
+            assert other.trace is not None
+            spans = [*chained.trace.spans, *other.trace.spans]
+            assert {span.state for span in spans} <= {"done", "shared"}
+            ran += [span.state for span in spans if span.primitive.startswith("embedding")]
+    assert ran.count("shared") > 0
 
 
 def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:
