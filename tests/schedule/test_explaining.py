@@ -1,4 +1,4 @@
-"""Why works go where they go, told from what was noted of them, against all of it kept in a list."""
+"""Why works go where they go, against a list of all that has become of them."""
 
 from __future__ import annotations
 

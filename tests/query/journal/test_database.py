@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final, LiteralString
 
 import psycopg
@@ -22,6 +23,7 @@ END_OTHERS: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
+IDS: Final = "SELECT id FROM teola_journal.queries"
 LOCK = "SELECT FROM teola_journal.queries WHERE id = %s FOR UPDATE"
 
 
@@ -89,8 +91,7 @@ WHO: Final[LiteralString] = "SELECT current_user, current_setting(%s, true)"
 async def test_connections_are_made_when_they_are_wanted_and_used_again(dsn: str) -> None:
     database = JournalDatabase(Given(dsn))
     with pytest.raises(JournalLost) as raised:
-        async with database.transaction("alice"):
-            raise AssertionError("it was not opened")
+        await database.transaction("alice").__aenter__()
     assert str(raised.value) == AWAY
     for _ in range(2):
         await database.open()
@@ -138,25 +139,31 @@ async def test_what_is_wrong_within_undoes_all_of_it_and_only_the_databases_own_
     id = put(made)
     database = JournalDatabase(Given(made))
     await database.open()
-    try:
-        for error, told in ((ZeroDivisionError(), []), (None, ["CheckViolation"])):
-            with pytest.raises(ZeroDivisionError if error else JournalLost) as raised:
-                async with database.transaction(None) as connection:
-                    assert (await connection.execute(DELETE, (id,))).rowcount == 1
-                    if error:
-                        raise error
-                    await connection.execute(EMPTY, (id,))
-            assert len(rows(made, "SELECT id FROM teola_journal.queries")) == 1
-            assert [record.getMessage() for record in caplog.records] == [
-                f"the journal's database refuses to work: {kind}" for kind in told
-            ]
-        assert str(raised.value) == AWAY
-        caplog.clear()
-        with pytest.raises(JournalLost):
-            async with database.transaction(None) as connection:
-                await asyncio.to_thread(rows, made, END_OTHERS)
-                await connection.execute(DELETE, (id,))
+
+    async def work(error: Exception | None, then: Callable[[], object]) -> None:
+        async with database.transaction(None) as connection:
+            assert (await connection.execute(DELETE, (id,))).rowcount == 1
+            if error is not None:
+                raise error
+            await asyncio.to_thread(then)
+            await connection.execute(EMPTY, (id,))
+
+    def said() -> list[str]:
         own = [record for record in caplog.records if record.name.startswith("teola")]
-        assert not own, "it is away"
+        return [record.getMessage() for record in own]
+
+    try:
+        with pytest.raises(ZeroDivisionError):
+            await work(ZeroDivisionError(), bool)
+        assert (len(rows(made, IDS)), said()) == (1, [])
+        with pytest.raises(JournalLost) as raised:
+            await work(None, bool)
+        assert str(raised.value) == AWAY
+        refused = ["the journal's database refuses to work: CheckViolation"]
+        assert (len(rows(made, IDS)), said()) == (1, refused)
+        with pytest.raises(JournalLost) as raised:
+            await work(None, lambda: rows(made, END_OTHERS))
+        assert str(raised.value) == AWAY
+        assert (len(rows(made, IDS)), said()) == (1, refused), "it is away"
     finally:
         await database.close()

@@ -69,8 +69,7 @@ async def test_every_query_is_sealed_once_a_few_at_a_time(
             assert await seal_rest(journal, again, heard.append) == Sealing()
             assert heard == told
         assert (rows(made, TEXTS), rows(made, MARKS)) == before
-    record: Any
-    records = [record for record in caplog.records if record.name.endswith("resealing")]
+    records: list[Any] = [record for record in caplog.records if record.name.endswith("resealing")]
     assert [(record.levelname, record.event, record.fields) for record in records] == [
         ("WARNING", "journal_sealed", {"values": count, "queries": count})
     ] * (count > 0)
@@ -125,16 +124,19 @@ async def test_what_somebody_works_on_is_come_back_to_after_all_others(
                 await filed(plain, id)
         with psycopg.connect(made) as busy:
             column = "id" if table == "queries" else "query"
-            busy.execute(f"SELECT FROM teola_journal.{table} WHERE {column} = %s FOR UPDATE", (ids[0],))
+            busy.execute(
+                f"SELECT FROM teola_journal.{table} WHERE {column} = %s FOR UPDATE", (ids[0],)
+            )
 
-            async def sleep(seconds: float, busy: Any = busy, forgotten: bool = forgotten) -> None:
+            gone = [ids[0]] if forgotten else []
+
+            async def sleep(seconds: float, busy: Any = busy, gone: Any = gone) -> None:
                 nonlocal looks
                 assert seconds == resealing.AGAIN_S
                 looks += 1
                 if looks == 3:
                     busy.rollback()
-                    if forgotten:
-                        rows(made, "DELETE FROM teola_journal.queries WHERE id = %s", ids[0])
+                    rows(made, "DELETE FROM teola_journal.queries WHERE id = ANY(%s)", gone)
 
             monkeypatch.setattr(resealing.asyncio, "sleep", sleep)
             async with asyncio.timeout(60), reached(made, KEY) as journal:

@@ -1,4 +1,4 @@
-"""The journal's tables: made by any version from any older one, and refused where they cannot be."""
+"""The journal's tables: made from those of any older version, or it is said why they cannot be."""
 
 from __future__ import annotations
 

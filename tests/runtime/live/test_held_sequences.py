@@ -111,7 +111,9 @@ async def test_a_sequence_is_released_with_its_last_holder(seed: int) -> None:
         assert len(kept) == len(alive)
 
 
-@pytest.mark.parametrize("outputs", [None, {}, {"sequence": True}, {"sequence": None}, {"text": "x"}])
+@pytest.mark.parametrize(
+    "outputs", [None, {}, {"sequence": True}, {"sequence": None}, {"text": "x"}]
+)
 async def test_what_is_no_handle_is_let_go_by_nobody(outputs: Any) -> None:
     kept = KeptSequences()
     kept.let_go(outputs)
