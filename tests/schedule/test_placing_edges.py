@@ -345,3 +345,17 @@ def test_what_an_instance_keeps_is_told_or_assumed() -> None:
     queue.placing.down(0, 0.0, lost=True)
     assert queue.placing.kept(0) == KeptTokens(0, False)
     assert queue_of(make("least_loaded")).placing.kept(0) is None
+
+
+@pytest.mark.parametrize(("spare_s", "goes"), [(-0.1, False), (0.0, False), (0.1, True)])
+def test_a_call_goes_and_looks_if_its_query_ends_before_its_objective_all_the_same(
+    spare_s: float, goes: bool
+) -> None:
+    queue = queue_of(make("least_loaded"))
+    queue.instances.slowness, queue.instances[1].sent_at = [1.0, 4.0, 1.0], NOW
+    estimate = Estimate(rest_s=2.0, call_s=1.0)
+    one = call("a", estimate=estimate, finish_by=NOW + 5.0 + spare_s, deadline=9e9)
+    one.queued, queue.works["a", 0] = True, one
+    queue.line.add(one, NOW)
+    queue.placing._look(1, NOW)
+    assert (queue.works["a", 0].affinity == 1) is goes

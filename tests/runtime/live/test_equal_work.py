@@ -307,6 +307,8 @@ def test_equal_texts_are_embedded_once_whoever_asks() -> None:
 
         results = runtime.start(run()).result()
     assert [result.state for result in results] == ["ok"] * 4
+    given = [vector(text) for text in ("why?", "why?", "how?", "why?")]
+    assert [result["vectors"] for result in results] == [[one] for one in given]
     assert engine.texts == 3
 
 
@@ -331,6 +333,7 @@ def test_what_is_too_much_for_one_fails_that_one_alone() -> None:
     assert isinstance(first, Result)
     assert isinstance(second, QueryFailed)
     assert isinstance(third, Result)
+    assert first["vectors"] == third["vectors"] == [vector("why?")]
     assert engine.texts == 1
 
 
