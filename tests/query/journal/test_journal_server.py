@@ -263,9 +263,10 @@ async def test_a_server_is_dead_that_has_shown_nothing_for_a_while(
     """Two looks apart; one that shows life in between begins anew, and so does who lost touch."""
     monkeypatch.setattr(journals, "LEASE_S", 0.0)
     put(made, id="old", holder=4711)
-    loop, now = asyncio.get_running_loop(), 1000.0
-    async with reached(made) as journal, reached(made) as other, journal.session() as session:
+    now = 1000.0
+    async with reached(made) as journal, reached(made) as other:
         await other.accept(asked())
+        session: Any = None
 
         async def dead(at: float) -> list[int]:
             with monkeypatch.context() as patch:
@@ -275,19 +276,19 @@ async def test_a_server_is_dead_that_has_shown_nothing_for_a_while(
                 return sorted(gone())
 
         both = sorted([4711, other.token])
-        assert await dead(now) == []
-        assert await dead(now + GRACE_S - 0.1) == []
-        assert await dead(now + GRACE_S) == both
-        async with other.session():
-            assert await dead(now + 50.0) == [4711]
-        async with asyncio.timeout(30):
-            while rows(made, LOCKS) != [(1,)]:  # PostgreSQL notices a moment later
-                await asyncio.sleep(0.005)
-        assert await dead(now + 60.0) == [4711], "it was there a moment ago"
-        assert await dead(now + 60.0 + GRACE_S) == both
-        async with journal.session():
+        async with journal.session() as session:
+            assert await dead(now) == []
+            assert await dead(now + GRACE_S - 0.1) == []
+            assert await dead(now + GRACE_S) == both
+            async with other.session():
+                assert await dead(now + 50.0) == [4711]
+            async with asyncio.timeout(30):
+                while rows(made, LOCKS) != [(1,)]:  # PostgreSQL notices a moment later
+                    await asyncio.sleep(0.005)
+            assert await dead(now + 60.0) == [4711], "it was there a moment ago"
+            assert await dead(now + 60.0 + GRACE_S) == both
+        async with journal.session() as session:
             assert await dead(now + 70.0) == [], "others may have lost theirs, too"
-    assert loop is asyncio.get_running_loop()
 
 
 class Clock:
