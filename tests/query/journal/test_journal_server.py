@@ -266,9 +266,8 @@ async def test_a_server_is_dead_that_has_shown_nothing_for_a_while(
     now = 1000.0
     async with reached(made) as journal, reached(made) as other:
         await other.accept(asked())
-        session: Any = None
 
-        async def dead(at: float) -> list[int]:
+        async def dead(session: Any, at: float) -> list[int]:
             with monkeypatch.context() as patch:
                 patch.setattr(journals.asyncio, "get_running_loop", lambda: Clock(at))
                 gone = journal._long_gone
@@ -277,18 +276,18 @@ async def test_a_server_is_dead_that_has_shown_nothing_for_a_while(
 
         both = sorted([4711, other.token])
         async with journal.session() as session:
-            assert await dead(now) == []
-            assert await dead(now + GRACE_S - 0.1) == []
-            assert await dead(now + GRACE_S) == both
+            assert await dead(session, now) == []
+            assert await dead(session, now + GRACE_S - 0.1) == []
+            assert await dead(session, now + GRACE_S) == both
             async with other.session():
-                assert await dead(now + 50.0) == [4711]
+                assert await dead(session, now + 50.0) == [4711]
             async with asyncio.timeout(30):
                 while rows(made, LOCKS) != [(1,)]:  # PostgreSQL notices a moment later
                     await asyncio.sleep(0.005)
-            assert await dead(now + 60.0) == [4711], "it was there a moment ago"
-            assert await dead(now + 60.0 + GRACE_S) == both
+            assert await dead(session, now + 60.0) == [4711], "it was there a moment ago"
+            assert await dead(session, now + 60.0 + GRACE_S) == both
         async with journal.session() as session:
-            assert await dead(now + 70.0) == [], "others may have lost theirs, too"
+            assert await dead(session, now + 70.0) == [], "others may have lost theirs, too"
 
 
 class Clock:
