@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from teola.errors import EngineError
-from teola.graph import Ref
+from teola.graph import QUERY, Ref
 from teola.policies import batching, routing
 from teola.policies.work import Size
 from teola.schedule.core import Core
@@ -231,7 +231,7 @@ def test_a_run_that_is_dropped_leaves_nothing_at_its_engines() -> None:
 @pytest.mark.parametrize("later", [False, True])
 def test_who_follows_what_is_in_flight_is_told_to_its_driver(later: bool) -> None:
     """Whether it is measured at once or afterwards."""
-    p = plan(tool("a"))
+    p = plan(tool("a", Ref(QUERY, "notes"), batchable=True))
     size = Size(3, (), b"same")
     made = Core({"python": queue("python", False)}, lambda run, i: None if later else size)
     said = list[Command]()
