@@ -32,7 +32,7 @@ STEP_S, TOKEN_S = 1.0, 0.01
 def queue_of(instances: int, *, timed: bool = True, kv_blocks: int | None = None) -> EngineQueue:
     limits = Limits(100, 8, 1, True, kv_blocks, 1)
     step = StepTime(base_s=STEP_S, per_token_s=TOKEN_S)
-    profiles = [EngineProfile(step=step)] * instances if timed else ()
+    profiles = [EngineProfile(step=step, max_batch=100)] * instances if timed else ()
     queue = EngineQueue(
         "e",
         [limits] * instances,
@@ -111,6 +111,6 @@ def test_a_second_try_that_is_the_only_one_left_is_late_by_what_is_pending_there
     """It was sent before, and counts there: nothing more is to be computed, nor to fit. The two
     prompts there have 50 tokens, and one of the answers 5."""
     expected_s = expected_of(pending, None)
-    assert expected_s == pytest.approx(STEP_S + (20 + pending) * TOKEN_S)
+    assert expected_s == pytest.approx((20 + pending) * (TOKEN_S + STEP_S / 100))
     assert expected_of(pending, 55) == expected_s
     assert expected_of(pending, 54) > expected_s

@@ -511,7 +511,7 @@ def test_to_a_router_rows_that_go_again_are_another_call() -> None:
 
 
 @pytest.mark.parametrize("affinity", [-1, 0, 1])
-@pytest.mark.parametrize("idle", [2, 3, 5])
+@pytest.mark.parametrize("idle", [2, 3, 5, 20])
 @pytest.mark.parametrize(("lo", "offered"), [(0, 1), (0, 12), (4, 3), (4, 8)])
 def test_an_instance_takes_its_part_of_rows_that_may_go_anywhere_and_else_what_it_is_offered(
     lo: int, offered: int, idle: int, affinity: int
