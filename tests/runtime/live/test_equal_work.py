@@ -444,7 +444,7 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
     """A query's second step becomes ready, equal to another query's, about when that ends."""
     first = Generate("first", mode="simple", outputs={"answer": "draft"})
     second = Generate("say", mode="simple", inputs={"question": "draft"})
-    ran = list[str]()
+    ran = list[tuple[str, str]]()
     for then, port in ((second, "answer"), (Embedding(inputs={"texts": "draft"}), "vectors")):
         for later in range(6):
             model, engine = Gated(), Counts(max_batch=1)
@@ -486,8 +486,9 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
             assert other.trace is not None
             spans = [*chained.trace.spans, *other.trace.spans]
             assert {span.state for span in spans} <= {"done", "shared"}
-            ran += [span.state for span in spans if span.primitive.startswith("embedding")]
-    assert ran.count("shared") > 0
+            ran += [(span.primitive, span.state) for span in spans]
+    shared = {primitive for primitive, state in ran if state == "shared"}
+    assert shared == {"embed.embed", "say.prefill", "say.decode"}
 
 
 def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:
