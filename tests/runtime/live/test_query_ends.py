@@ -23,6 +23,7 @@ from teola.graph import (
     Ref,
     WaitParams,
 )
+from teola.policies.asker import Asker
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.price import Price
 from teola.runtime.live.nesting import Terms
@@ -37,7 +38,10 @@ from teola.runtime.live.query import (
     failure_of,
 )
 from teola.runtime.live.steps import ASKED, Steps
+from teola.runtime.observe.trace import Trace
 from teola.schedule.events import Cause, Completed, Finish, State
+from teola.testing.hash_engines import HashModel
+from tests.recording import Bench
 from tests.runtime.live.test_call import live_query
 from tests.schedule.plans import call, plan, tool
 
@@ -146,6 +150,20 @@ def test_the_first_text_of_an_answer_goes_out_whole_if_none_went_out_before(
     query.watcher, query.streamed = None, False
     query.tell_whole(outputs)
     query.tell("nobody")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_watcher_is_told_the_answer_in_pieces_or_whole(streams: bool) -> None:
+    p, heard = plan(*texts("a"), outputs={"answer": Ref("a", "text")}), list[Any]()
+    asker, trace = Asker("t", "app", "q", 0.0), Trace("q", "app", p, 0.0)
+    async with Bench({"llm": HashModel()}) as bench:
+        given = {"question": "why is it so?"}
+        ending = await bench.live.execute(
+            p, given, QueryContext("q"), asker, trace, heard.append, streams
+        )
+    pieces = [one.text for one in heard if isinstance(one, Token)]
+    assert "".join(pieces) == ending.outputs["answer"]
+    assert (len(pieces) == 1) is not streams
 
 
 def test_of_what_was_stopped_the_outputs_are_what_had_come() -> None:

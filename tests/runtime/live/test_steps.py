@@ -375,3 +375,13 @@ async def test_what_was_refused_or_is_done_again_takes_no_room(
         "other": 40,
         "one more": 2,
     }
+
+
+@pytest.mark.parametrize("value", [{"$hit": [1]}, {"$map": {"a": 1}}, [{"$map": {}}], "$hit", None])
+def test_what_people_have_answered_is_read_as_they_gave_it(value: Any) -> None:
+    """Whatever else has such names in what is kept; what a step gave is packed."""
+    kept = {"asked": {"answer": value}, "gave": {"gives": packed({"x": value}, "k")}}
+    steps = Steps("q", {key: json.dumps(result) for key, result in kept.items()})
+    assert steps.result("asked") == {"answer": value}
+    assert steps.result("gave") == {"gives": {"x": value}}
+    assert steps.result("other") is None
