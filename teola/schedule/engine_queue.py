@@ -795,6 +795,7 @@ class EngineQueue:
                 self._wake_at(self.instances.opens_at(now), out)
                 return out
             if alone.total <= slots.weight and alone.avoid != 0:
+                self.instances.limited(now, waits=False)
                 command = self._send(0, [Slice(alone, 0, alone.total)], now)
                 assert command is not None
                 out.append(command)

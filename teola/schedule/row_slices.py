@@ -109,9 +109,6 @@ class RowSlices:
         """Notices rows that give no token; see EngineQueue."""
         self._kept, self._alarm = False, 0.0
 
-    def __bool__(self) -> bool:
-        return bool(self._slices)
-
     def of(self, work: Work) -> list[RowSlice]:
         """The slices of a window that are in flight. O(all of the engine): for tests."""
         key = work.run, work.primitive

@@ -14,6 +14,7 @@ import pytest
 from teola.errors import InputError
 from teola.graph import Op
 from teola.policies.routing import make
+from teola.policies.routing.destinations import prefill_s
 from teola.policies.routing.graph_aware import SWITCHES, GraphAware
 from teola.policies.routing.marginal_cost import MarginalCost, Offers
 from teola.policies.routing.programs import Programs
@@ -158,6 +159,48 @@ def test_a_hold_is_worth_what_is_pushed_out_for_the_call_those_held_and_those_th
         rate = programs.returns.rate(away.away.kind, gain.now - away.since, gain.now)
         waiting = 1 + 2 * gain.held + gain.calls / 2
         assert gain.seconds == pytest.approx(rate * out * TOKEN_S * waiting)
+
+
+@pytest.mark.parametrize("why", ["gone", "own"])
+def test_who_has_nothing_there_or_asks_itself_is_passed_over_and_not_those_behind(
+    gains: list[Gain], why: str
+) -> None:
+    """Two are away on each instance; the one who has been for longer is not pushed out."""
+    queue = routed()
+    taught(queue, 3.0)
+    for i in range(2):
+        for k, tokens in enumerate((50, 750)):
+            name = f"{i}/{k}"
+            keys = prompt((name, tokens))
+            turn(queue, name, keys, 0.3 * k, affinity=i)
+            turn(queue, name, (*keys, f"more of {name}"), 1 + 0.3 * k, affinity=i)
+            if why == "gone" and not k:
+                queue.prefixes(PrefixChanged("e", i, (), (*keys, f"more of {name}")), 1.2)
+        decoding(queue, i, 60, 1.5)
+    policy = queue.placing.routing
+    assert isinstance(policy, GraphAware)
+    programs, view = policy.programs, policy.view
+    for i in range(2):
+        before, second = programs.away[i].values()
+        asks = call(
+            "new", prompt(("new", 300)), 2.0, program=before.name if why == "own" else "new"
+        )
+        assert (programs.kept(before) == 0) is (why == "gone")
+        offers = policy._costs.offers(asks, 2.0)
+        policy._gain(asks, i, offers, 2.0)
+        gain = gains[-1]
+        out = min(float(programs.kept(second)), gain.excess)
+        assert out > 0
+        away = second.away
+        assert away is not None
+        rate = programs.returns.rate(away.kind, 2.0 - away.since, 2.0)
+        seconds = rate * prefill_s(view.profiles[i], out, out + second.common)
+        left = min(gain.excess - out, programs.settled[i] - out)
+        if left <= 0:
+            waiting = 1 + 2 * gain.held + gain.calls / 2
+            assert gain.seconds == pytest.approx(seconds * waiting)
+        else:
+            assert gain.seconds >= seconds
 
 
 @catches(

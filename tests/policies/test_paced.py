@@ -145,12 +145,17 @@ def test_rows_are_bounded_like_calls_and_leave_them_places() -> None:
     assert [run for run, _ in sent(made)] == ["call"]
 
 
-def test_rows_that_somebody_waits_for_leave_no_places() -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_rows_that_somebody_waits_for_leave_no_places(beside: bool) -> None:
+    """Nor do they beside others that would."""
     made = paced([A100, A6000], budget=10**6)
     submit(made, call("before", 1000, 100))
     assert sent(made) == [("before", 0)]
     rows = window("rows", 2000, 1000, seq=1)
     submit(made, replace(rows, spec=replace(rows.spec, yields=False)))
+    if beside:
+        submit(made, window("later", 2000, 1000, seq=2))
+        assert made.instances.room(1, 0.0).kept > 0  # type: ignore[union-attr]
     bounds = policy_of(made).bounds
     assert rows_sent(made) == {0: bounds[0] - 1, 1: bounds[1]}
 

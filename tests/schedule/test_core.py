@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from teola.errors import EngineError
-from teola.graph import Ref
+from teola.graph import QUERY, Ref
 from teola.policies import batching, routing
+from teola.policies.work import Size
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
@@ -21,10 +24,13 @@ from teola.schedule.events import (
     FirstToken,
     InstanceDown,
     InstanceUp,
+    Joined,
+    Measure,
     MemberCompleted,
     Release,
     Retried,
     SetTimer,
+    Sized,
     Started,
     State,
     Timer,
@@ -220,3 +226,21 @@ def test_a_run_that_is_dropped_leaves_nothing_at_its_engines() -> None:
     left = [work for work in c.queues["llm"].works.values() if not work.withdrawn]
     assert [work.run for work in left] == ["q1", "q1"]
     assert "llm" in c.unsettled, "what it took is free for others"
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_who_follows_what_is_in_flight_is_told_to_its_driver(later: bool) -> None:
+    """Whether it is measured at once or afterwards."""
+    p = plan(tool("a", Ref(QUERY, "notes"), batchable=True))
+    size = Size(3, (), b"same")
+    made = Core({"python": queue("python", False)}, lambda run, i: None if later else size)
+    said = list[Command]()
+    for k in range(2):
+        made.add(GraphRun(f"q{k}", p))
+        said += made.tell(f"q{k}", START, 0.0)
+        if later:
+            assert only(said, Measure) == [Measure(f"q{j}", 0) for j in range(k + 1)]
+            said += made.handle(Sized("python", f"q{k}", 0, size), 0.0)
+        said += made.flush(0.0)
+    assert len(only(said, Dispatch)) == 1
+    assert only(said, Joined) == [Joined("python", "q1", 0, ("q0", 0))]

@@ -152,6 +152,15 @@ def test_a_quiet_time_is_forgiven() -> None:
     assert health.failed(later, lost=True) == later + EJECTION_S
 
 
+@pytest.mark.parametrize(("quiet_s", "times"), [(LONGEST_S, 2), (LONGEST_S + 0.01, 1)])
+def test_a_quiet_time_is_longer_than_the_longest_ejection(quiet_s: float, times: int) -> None:
+    health = Health()
+    health.failed(0.0, lost=True)
+    health.succeeded(30.0)
+    again = 30.0 + quiet_s
+    assert health.failed(again, lost=True) == again + times * EJECTION_S
+
+
 def test_what_was_bound_to_an_ejected_instance_goes_elsewhere() -> None:
     driven = Driven(queue_of(2, llm=True))
     driven.fail_on(0, 0.0, LOST)

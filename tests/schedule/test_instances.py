@@ -7,11 +7,15 @@ from math import inf
 import pytest
 
 from teola.engine import EngineKind
+from teola.policies import batching, routing
 from teola.policies.work import Slots
 from teola.profile import EngineProfile
+from teola.schedule.engine_queue import EngineQueue
+from teola.schedule.events import Dispatch
 from teola.schedule.health import EJECTION_S, FAILURES, RAMP
 from teola.schedule.instances import LOOKS_S, Instances, Limits
 from teola.schedule.quota import ApiAccount, MinuteLimits, Refusal
+from tests.recording import work
 
 LLM, BATCHES = Limits(100, 4, 9, True), Limits(100, 4, 2, False)
 BUSY = Refusal("busy", 10.0)
@@ -305,3 +309,20 @@ def test_a_slow_one_is_looked_at_when_it_has_had_nothing_for_a_while() -> None:
     assert [*made.due(2 * LOOKS_S)] == [], "it takes nothing"
     made.weigh([1.0, 1.0, 1.0])
     assert (made.slowness, [*made.due(9e9)]) == ((), [])
+
+
+@pytest.mark.parametrize("limits", [LLM, BATCHES])
+@pytest.mark.parametrize("works", [1, 2, 3])
+def test_what_waits_for_a_server_counts_until_it_is_sent_and_no_longer(
+    limits: Limits, works: int
+) -> None:
+    """Whether it waits alone or with others; nothing else may happen for long."""
+    queue = EngineQueue("e", [limits], batching.make("fifo"), routing.make("round_robin"))
+    instances = queue.instances
+    opens = instances.refused(0, "e", BUSY, 0, 1, 0.0)
+    for seq in range(works):
+        queue.submit(work(seq, total=30), 4.0)
+    queue.dispatch(4.0)
+    assert instances.limited_s(opens) == opens - 4.0
+    assert any(isinstance(command, Dispatch) for command in queue.dispatch(opens))
+    assert instances.limited_s(opens + 1000.0) == opens - 4.0

@@ -266,6 +266,7 @@ class Reckoned:
     def compare(self) -> None:
         waited = self.arrival is not None and self.arrival + self.most_s <= self.now
         for i, rank in enumerate(self.ranks):
+            assert self.prefers.dearer(i) == (rank > 0)
             cheaper = [k for k in range(4) if self.ranks[k] < rank and self.there(k)]
             takes = not cheaper or waited or self.wait_s(cheaper) > self.most_s
             assert self.prefers.takes(i, self.waiting, self.now) == takes, i

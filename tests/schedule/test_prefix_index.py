@@ -8,7 +8,7 @@ import pytest
 from teola.schedule import coming, pages, prefix_index
 from teola.schedule.coming import Chain, Coming
 from teola.schedule.pages import Pages
-from teola.schedule.prefix_index import FORGOTTEN_S, PrefixIndex
+from teola.schedule.prefix_index import FORGOTTEN_S, LOOK_S, PrefixIndex
 from tests.planted import catches, edited
 
 A, AB, ABC, X = ("a",), ("a", "ab"), ("a", "ab", "abc"), ("x", "xy")
@@ -272,3 +272,16 @@ def test_a_page_that_is_noted_where_a_block_of_it_is_not_kept_is_told(
         where |= left
         with pytest.raises(AssertionError, match="page 'b' is noted where 'b' is not kept"):
             noted.validate()
+
+
+def test_what_is_old_is_looked_for_once_in_a_while_and_where_the_size_is_not_known() -> None:
+    """Looks at other times find what they found."""
+    index = PrefixIndex([None, 9, None])
+    for i, used in ((0, 0.0), (1, 0.0), (2, 0.25)):
+        index.computed(i, AB, used)
+    everywhere = {0: 2, 1: 2, 2: 2}
+    for after in (-0.5, 0.0, 0.25, 0.49):
+        assert index.hits(AB, FORGOTTEN_S + after) == everywhere
+    assert index.hits(AB, FORGOTTEN_S - 0.5 + LOOK_S) == {1: 2}
+    index.computed(0, AB, FORGOTTEN_S)
+    assert index.hits(AB, 2 * FORGOTTEN_S) == {1: 2}, "used just so long ago"

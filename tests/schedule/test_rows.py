@@ -19,7 +19,7 @@ from teola.policies.batching import BATCHING
 from teola.policies.batching.fair import Fair
 from teola.policies.routing import ROUTING, RoutingPolicy
 from teola.policies.routing.base import Dispatched, Finished, Loads, Prefilled
-from teola.policies.work import ranges
+from teola.policies.work import Slice, ranges
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
@@ -472,3 +472,54 @@ def test_all_slices_that_are_late_at_once_go_elsewhere_at_once() -> None:
     bed.tell(Timer("llm"), 60.0)
     stopped = [(one.instance, one.lo) for one in bed.over(AbortRows)]
     assert stopped == [(0, spans([silent])[0][0]), (1, spans([other])[0][0])]
+
+
+@pytest.mark.parametrize("down", [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize("instance", [0, 1, 2])
+def test_rows_that_failed_avoid_where_they_did_only_if_there_is_another_instance(
+    instance: int, down: tuple[int, ...]
+) -> None:
+    if instance in down:
+        return
+    bed = Bed(3)
+    sent = {one.instance: one for one in bed.rows(9)}
+    for i, one in sent.items():
+        if i != instance:
+            bed.tell(ended(one, *range(*spans([one])[0])), 1.0)
+    for i in down:
+        bed.tell(InstanceDown("llm", i), 2.0)
+    broken = Cause(EngineError("it broke", retryable=True), True)
+    lo, hi = spans([sent[instance]])[0]
+    failed = [RowFailure(row, broken) for row in range(lo, hi)]
+    again = bed.tell(ended(sent[instance], failed=failed), 3.0)
+    alone = len(down) == 2
+    assert {one.slices[0].work.avoid for one in again} == {-1 if alone else instance}
+    assert all((one.instance == instance) is alone for one in again)
+
+
+def test_to_a_router_rows_that_go_again_are_another_call() -> None:
+    """It is told when that begins, too."""
+    heard = Hears(0)
+    bed = Bed(1, route=heard)
+    (sent,) = bed.rows(4)
+    broken = Cause(EngineError("it broke", retryable=True), True)
+    (again,) = bed.tell(ended(sent, 0, 1, 2, failed=[RowFailure(3, broken, True)]), 1.0)
+    (once_more,) = bed.tell(ended(again, failed=[RowFailure(3, broken, True)]), 2.0)
+    bed.tell(ended(once_more, 3), 3.0)
+    assert heard.told == 3 * [("Dispatched", 0), ("Prefilled", 0), ("Finished", 0)]
+    assert heard.generated == [None, None, 1]
+
+
+@pytest.mark.parametrize("affinity", [-1, 0, 1])
+@pytest.mark.parametrize("idle", [2, 3, 5, 20])
+@pytest.mark.parametrize(("lo", "offered"), [(0, 1), (0, 12), (4, 3), (4, 8)])
+def test_an_instance_takes_its_part_of_rows_that_may_go_anywhere_and_else_what_it_is_offered(
+    lo: int, offered: int, idle: int, affinity: int
+) -> None:
+    bed = Bed(2)
+    (first, *_) = bed.rows(40)
+    work = replace(first.slices[0].work, affinity=affinity, spans=[(lo, 12)])
+    part = max(k for k in range(13) if k * idle < 12 - lo + idle) if affinity < 0 else offered
+    expected = [Slice(work, lo, lo + min(offered, part))]
+    rest = Slice(work, 30, 31)
+    assert bed.queue.rows.shared([Slice(work, lo, lo + offered), rest], idle) == expected

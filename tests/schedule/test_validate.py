@@ -78,6 +78,7 @@ CORRUPTIONS: dict[str, tuple[Corruption, str]] = {
     "left": (lambda c, r: setattr(r, "left", r.left - 1), "left of"),
     "waits": (lambda c, r: r.waits.__setitem__(r.plan.index["z"], 1), "z waits for 1"),
     "readers": (lambda c, r: r.readers.__setitem__(r.plan.index["cut"], 0), "cut has 0 readers"),
+    "open": (lambda c, r: r.open.__setitem__(r.plan.index["m.prefill"], 1), "1 are open of m.pref"),
     "not begun": (lambda c, r: _status(r, "cut", WAITING), "cut is waiting"),
     "begun early": (lambda c, r: _status(r, "z", RUNNING), "z is running"),
     "ended": (lambda c, r: _status(r, "if", SKIPPED), "left of"),

@@ -87,17 +87,7 @@ class JournalDatabase:
         except (Error, TimeoutError) as error:
             raise JournalLost(self._reason(error)) from error
         if self._pool is None:
-            self._pool = AsyncConnectionPool(
-                self._dsn,
-                min_size=0,
-                max_size=POOL,
-                open=False,
-                name="journal",
-                kwargs={"autocommit": True},
-                configure=_configure,
-                check=_check,
-                reconnect_timeout=PATIENCE_S,
-            )
+            self._pool = _pool(self._dsn)
             await self._pool.open()
 
     async def close(self) -> None:
@@ -186,6 +176,21 @@ class JournalDatabase:
         password = conninfo.conninfo_to_dict(self._dsn).get("password")
         text = " ".join(str(error).split())
         return text.replace(str(password), "***") if password else text
+
+
+def _pool(dsn: str) -> AsyncConnectionPool[AsyncConnection[Any]]:
+    """Connections that are made when they are wanted, each looked at before it is lent."""
+    return AsyncConnectionPool(
+        dsn,
+        min_size=0,
+        max_size=POOL,
+        open=False,
+        name="journal",
+        kwargs={"autocommit": True},
+        configure=_configure,
+        check=_check,
+        reconnect_timeout=PATIENCE_S,
+    )
 
 
 @asynccontextmanager

@@ -193,11 +193,13 @@ UPDATE teola_journal.queries SET holder = NULL, runs = runs - 1
 WHERE id = %s AND holder = %s AND ended IS NULL
 """
 FORGET: Final[LiteralString] = """
-DELETE FROM teola_journal.queries WHERE id IN (
+WITH old AS MATERIALIZED (
     SELECT id FROM teola_journal.queries WHERE ended < now() - make_interval(secs => %s)
     ORDER BY ended LIMIT %s FOR UPDATE SKIP LOCKED
 )
+DELETE FROM teola_journal.queries WHERE id IN (SELECT id FROM old)
 """
+"""Looked up once: within the DELETE it may be for each row, and so delete more than that."""
 SEALED: Final[LiteralString] = "SELECT max(sealed) FROM teola_journal.settings"
 NOTE_SEALED: Final[LiteralString] = """
 UPDATE teola_journal.settings SET sealed = %s

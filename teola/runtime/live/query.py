@@ -320,7 +320,7 @@ class LiveQuery(Query):
             return
         for name, ref in self.plan.graph.outputs.items():
             text = outputs[name]
-            if ref.producer and isinstance(text, str):
+            if ref.producer != QUERY and isinstance(text, str):
                 self.watcher(Token(text))
                 return
 

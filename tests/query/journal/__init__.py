@@ -1,1 +1,1 @@
-"""The journal without its database: seals, rows, and what is read from them."""
+"""The journal: seals, rows, and what is read from them; its database, where one is needed."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,13 @@ from teola.runtime.live.equal_work import EqualWork, _prompt_pieces
 from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
+from teola.runtime.store import Store
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import DeadlineReached, Dispatch
 from teola.testing.hash_engines import HashEmbedder, HashModel, vector
 from tests.planted import catches, edited
+from tests.runtime.live.test_call import live_query
+from tests.schedule.plans import call, plan
 
 
 class Slow(HashModel):
@@ -303,6 +307,8 @@ def test_equal_texts_are_embedded_once_whoever_asks() -> None:
 
         results = runtime.start(run()).result()
     assert [result.state for result in results] == ["ok"] * 4
+    given = [vector(text) for text in ("why?", "why?", "how?", "why?")]
+    assert [result["vectors"] for result in results] == [[one] for one in given]
     assert engine.texts == 3
 
 
@@ -327,6 +333,7 @@ def test_what_is_too_much_for_one_fails_that_one_alone() -> None:
     assert isinstance(first, Result)
     assert isinstance(second, QueryFailed)
     assert isinstance(third, Result)
+    assert first["vectors"] == third["vectors"] == [vector("why?")]
     assert engine.texts == 1
 
 
@@ -430,6 +437,7 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
     """A query's second step becomes ready, equal to another query's, about when that ends."""
     first = Generate("first", mode="simple", outputs={"answer": "draft"})
     second = Generate("say", mode="simple", inputs={"question": "draft"})
+    ran = list[tuple[str, str]]()
     for then, port in ((second, "answer"), (Embedding(inputs={"texts": "draft"}), "vectors")):
         for later in range(6):
             model, engine = Gated(), Counts(max_batch=1)
@@ -467,6 +475,13 @@ def test_who_joins_what_has_just_ended_is_answered() -> None:
                 assert not live._landed
             assert chained.state == "ok"
             assert chained["out"] == other["out"]
+            assert chained.trace is not None
+            assert other.trace is not None
+            spans = [*chained.trace.spans, *other.trace.spans]
+            assert {span.state for span in spans} <= {"done", "shared"}
+            ran += [(span.primitive, span.state) for span in spans]
+    shared = {primitive for primitive, state in ran if state == "shared"}
+    assert shared == {"embed.embed", "say.prefill", "say.decode"}
 
 
 def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:
@@ -475,3 +490,32 @@ def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:
         Runtime({"llm": lambda: Slow(fails=9)}) as runtime,
     ):
         mapped(runtime).run(topics=["a", "a"])
+
+
+@pytest.mark.parametrize("own_s", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("length", [0, 1, 1000, 10**6])
+def test_a_digest_is_made_of_what_is_worth_it(length: int, own_s: float) -> None:
+    """A hundredth of the time that its work is expected to take pays for it, of a call with its
+    decodings; own_s: the share of that which its prompt takes. Where nothing is known, a million
+    characters are the most."""
+    head, text = 0, "x" * length
+    characters = len(Role.QUESTION.value) + length
+
+    def digest(seconds: float) -> bytes | None:
+        made = plan(*call("m"))
+        shares = own_s, 1.0 - own_s
+        made.specs = [
+            replace(spec, estimate=spec.estimate._replace(takes_s=share * seconds))
+            for spec, share in zip(made.specs, shares, strict=True)
+        ]
+        query, _ = live_query(made)
+        query.store = Store(made, {"question": text, "notes": ""})
+        query.terms = replace(query.terms, answers=KeptAnswers("q"))
+        return EqualWork().of(query, head)
+
+    pays_s = (6e-6 + 2e-9 * characters) / 0.01
+    assert digest(1.001 * pays_s) is not None
+    assert digest(0.999 * pays_s) is None
+    assert digest(100.0) is not None
+    assert (digest(0.0) is not None) == (characters <= 1_000_000)
+    assert digest(100.0) == digest(200.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from teola.query.result import Result
 from teola.query.spec import QuerySpec
 from teola.runtime.billing import Billing
 from teola.runtime.day_accounts import DayBudget
-from teola.runtime.live.paying import Paying
+from teola.runtime.live.paying import Paying, whole_prompt
 from tests.runtime.faults import Scripted
 from tests.runtime.live.test_call import live_query
 from tests.schedule.plans import call, plan
@@ -272,3 +273,53 @@ def test_a_try_that_was_given_up_is_paid_for_once_when_the_next_one_begins() -> 
         assert spending.took() == (51, 7, 0)
         assert (spending.account.held_tokens, spending.account.open) == (0, 0)
         assert spending.paying._tries == {}
+
+
+# --- prompts that were not measured ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_whole_prompt_is_all_pieces_before_it_each_part_by_itself(seed: int) -> None:
+    """Against adding up: chains of pieces, some of which are computed with the piece behind them.
+    What was read once is known when its text is gone."""
+    chance = Random(seed)
+    count = 8
+    letters = ["a", "ab", "abcd", "abcde", "ü", "üü", "aü", ""]
+    parts = [
+        [chance.choice(letters) * chance.randint(0, 3) for _ in range(chance.randint(0, 3))]
+        for _ in range(count)
+    ]
+    chains, fused, before = list[list[int]](), dict[int, tuple[int, ...]](), dict[int, int]()
+    left = list(range(count))
+    while left:
+        chain = [left.pop(0) for _ in range(min(len(left), chance.randint(1, 4)))]
+        chains.append(chain)
+        cut = chance.randint(0, len(chain) - 1)
+        alone, together = chain[:cut], chain[cut:]
+        fused[together[-1]] = tuple(together[:-1])
+        for k, i in enumerate([*alone, together[-1]]):
+            before[i] = alone[k - 1] if k else -1
+    gone = set[int]()
+
+    def prompt(i: int) -> list[Any]:
+        assert i not in gone
+        return [SimpleNamespace(text=text) for text in parts[i]]
+
+    query: Any = SimpleNamespace(
+        run=SimpleNamespace(fused=fused, before=before.__getitem__),
+        store=SimpleNamespace(prompt=prompt),
+        estimated={},
+    )
+
+    def tokens(text: str) -> int:
+        return -(-len(text) // 4) if text.isascii() else len(text)
+
+    for chain in chains:
+        expected = sum(tokens(text) for i in chain for text in parts[i])
+        read_before = [i for i in before if i in chain and chance.random() < 0.5]
+        for i in read_before:
+            whole_prompt(query, i)
+            gone.update(k for k in (*fused.get(i, ()), i))
+        assert whole_prompt(query, chain[-1]) == expected
+        gone.update(chain)
+        assert whole_prompt(query, chain[-1]) == expected

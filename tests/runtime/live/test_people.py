@@ -444,3 +444,10 @@ def test_an_answer_that_comes_too_late_is_not_waited_for(runtime: Runtime) -> No
 
     *_, last = app.stream(topic="tides", on_ask=answer)
     assert (last.outputs, last.missing) == ({"said": None, "told": "yes"}, ("ask",))  # type: ignore[union-attr]
+
+
+def test_a_question_that_nobody_asks_is_named_with_those_that_are() -> None:
+    with pytest.raises(UnknownName) as raised:
+        chosen({"first": {}, "second": {}}, "frist", True)
+    assert str(raised.value).startswith("unknown question 'frist'")
+    assert "first" in str(raised.value)

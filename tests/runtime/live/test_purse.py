@@ -59,3 +59,22 @@ def test_what_is_kept_is_nobody_elses(seed: int) -> None:
             fits = tokens + 16 <= room and PRICE.cost(tokens, 16) <= money + 1e-12
             if tokens > 0 and abs(PRICE.cost(tokens, 16) - money) > 1e-9:
                 assert purse.may(tokens, 16) is fits
+
+
+@pytest.mark.parametrize("room", [0.0, 1.0, 1.1])
+@pytest.mark.parametrize("bounds", ["tokens", "money", "both"])
+@pytest.mark.parametrize("of_the_query", [True, False])
+def test_a_call_has_to_fit_into_every_account_in_tokens_and_in_money(
+    of_the_query: bool, bounds: str, room: float
+) -> None:
+    """Exactly as much is enough; what others have reserved counts as there."""
+    tokens = inf if bounds == "money" else room * 70
+    money = inf if bounds == "tokens" else room * PRICE.cost(50, 20)
+    tight, wide = BudgetAccount("tight", tokens, money), BudgetAccount("wide")
+    own, other = (tight, wide) if of_the_query else (wide, tight)
+    purse = Purse(Ledger(own, others=[other]), PRICE)
+    assert purse.may(50, 20) is (room >= 1)
+    assert purse.may(51, 20) is (room > 1)
+    if room > 1:
+        tight.held_tokens, tight.held_cost = 70, PRICE.cost(50, 20)
+        assert purse.may(50, 20)

@@ -512,3 +512,27 @@ def test_of_rows_whose_server_was_never_there_none_was_asked(state: str) -> None
     assert ("out of memory" in str(end.error)) == (state == "failed")
     assert (end.error is None) == (state != "failed")
     assert (heard, model.calls) == ([], Counter())
+
+
+def test_as_many_queries_are_busy_as_there_are_runs_of_rows() -> None:
+    """Each counts until it has ended, however it does."""
+    model = Model(8)
+    model.opened.clear()
+    with Runtime({"llm": EngineConfig(lambda: model)}, learn=False) as runtime:
+
+        async def outermost(runs: int) -> int:
+            while len(runtime.live.rows) != runs:
+                await asyncio.sleep(0)
+            return runtime.live.outermost
+
+        handles = list[RowsHandle]()
+        for count in (1, 2, 3, 4):
+            handles.append(runtime.ask_rows(RowsCall("why"), numbered(3), Heard()))
+            assert runtime.start(outermost(count)).result(S) == count
+        for left in (3, 2):
+            handles[left].cancel()
+            assert handles[left].result(S).state == "cancelled"
+            assert runtime.start(outermost(left)).result(S) == left
+        model.opened.set()
+        assert [handles[k].result(S).state for k in (0, 1)] == ["ok", "ok"]
+        assert runtime.start(outermost(0)).result(S) == 0

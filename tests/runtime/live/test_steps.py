@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -126,6 +127,24 @@ def test_what_is_known_is_not_done_again(app: App) -> None:
     assert (again.state, again.outputs) == ("ok", first.outputs)
     assert RAN == ["look"]
     assert len(log.told) == before
+
+
+def test_nobody_reads_what_a_step_gave_before_it_is_kept(app: App) -> None:
+    """A server that ends meanwhile would do it again, and give something else."""
+    ran = dict[str, list[str]]()
+
+    class Slow(Log):
+        async def done(self, key: str, result: str) -> None:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            ran[key] = list(RAN)
+            await super().done(key, result)
+
+    log = Slow()
+    assert run(app, log).state == "ok"
+    assert len(log.told) == len(set(log.told)), "each is kept once"
+    done = ["look", "act"]
+    assert [ran[key] for key in ("act.call", "generate.decode", "condition.test")] == [done] * 3
 
 
 @catches(
@@ -356,3 +375,13 @@ async def test_what_was_refused_or_is_done_again_takes_no_room(
         "other": 40,
         "one more": 2,
     }
+
+
+@pytest.mark.parametrize("value", [{"$hit": [1]}, {"$map": {"a": 1}}, [{"$map": {}}], "$hit", None])
+def test_what_people_have_answered_is_read_as_they_gave_it(value: Any) -> None:
+    """Whatever else has such names in what is kept; what a step gave is packed."""
+    kept = {"asked": {"answer": value}, "gave": {"gives": packed({"x": value}, "k")}}
+    steps = Steps("q", {key: json.dumps(result) for key, result in kept.items()})
+    assert steps.result("asked") == {"answer": value}
+    assert steps.result("gave") == {"gives": {"x": value}}
+    assert steps.result("other") is None
