@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from teola.query.journal.journal import GRACE_S, LOOK, Given, Journal
 from teola.query.journal.lost import UNREADABLE, JournalLost, JournalUnreadable
 from teola.query.journal.query_rows import Asked, Ended
 from teola.query.journal.resealing import seal_rest
-from teola.query.journal.sealing import Seal
-from tests.serve.journal.conftest import put, rows
+from tests.serve.journal.conftest import put, reached, rows
 from tests.serve.journal.test_asks import filed
 
 KEY, OTHER = "a key that nobody guesses", "another key that is as long"
@@ -36,19 +34,6 @@ SELECT id, tenant, key, digest, app, request, extract(epoch FROM created)::float
     extract(epoch FROM deadline - now())::float8, holder, code, seal, state, runs, deaths, cancel
 FROM teola_journal.queries
 """
-
-
-@asynccontextmanager
-async def reached(
-    dsn: str, key: str | None = None, keep_s: float = 100.0
-) -> AsyncIterator[Journal]:
-    journal = Journal(Given(dsn), keep_s, Seal(key))
-    await journal.open()
-    journal.away = False
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 def asked(id: str = "q", **more: Any) -> Asked:
@@ -98,7 +83,7 @@ async def test_what_is_accepted_is_its_servers_and_known_by_its_key(
 async def test_what_was_accepted_in_plain_is_known_with_a_key_and_not_with_another_one(
     made: str,
 ) -> None:
-    async with reached(made) as plain:
+    async with reached(made, keep_s=100.0) as plain:
         await plain.accept(asked())
     async with reached(made, KEY) as journal:
         found = await journal.known("alice", "k", "d")
@@ -197,7 +182,7 @@ async def test_what_ended_long_ago_is_forgotten_the_oldest_first_and_no_more_at_
 async def test_servers_hear_of_what_may_concern_them(made: str) -> None:
     """What follows a query hears its id; what may be to be taken, that one should look."""
     listener = await psycopg.AsyncConnection.connect(made, autocommit=True)
-    async with listener, reached(made) as journal:
+    async with listener, reached(made, keep_s=100.0) as journal:
         await listener.execute("LISTEN teola_journal")
 
         async def heard() -> list[str]:
@@ -235,7 +220,7 @@ async def test_servers_hear_of_what_may_concern_them(made: str) -> None:
 
 async def test_how_queries_ended_is_written_later_where_it_cannot_be_now(made: str) -> None:
     states = "SELECT id, state, holder IS NULL FROM teola_journal.queries ORDER BY id"
-    async with reached(made) as journal:
+    async with reached(made, keep_s=100.0) as journal:
         for id in ("a", "b", "c"):
             await journal.accept(asked(id, key=None))
         journal.away = True
@@ -264,7 +249,7 @@ async def test_a_server_is_dead_that_has_shown_nothing_for_a_while(
     monkeypatch.setattr(journals, "LEASE_S", 0.0)
     put(made, id="old", holder=4711)
     now = 1000.0
-    async with reached(made) as journal, reached(made) as other:
+    async with reached(made, keep_s=100.0) as journal, reached(made, keep_s=100.0) as other:
         await other.accept(asked())
 
         async def dead(session: Any, at: float) -> list[int]:
@@ -319,7 +304,7 @@ async def test_what_nobody_runs_is_taken_the_oldest_first(made: str) -> None:
         columns: dict[str, Any] = {"holder": None, "created": f"2020-01-0{9 - n}", **more}
         put(made, id=id, **columns)
     rows(made, "INSERT INTO teola_journal.steps VALUES ('default', 'other version', 'k', 'v')")
-    async with reached(made) as journal, journal.session() as session:
+    async with reached(made, keep_s=100.0) as journal, journal.session() as session:
         journal.unreadable.add("unreadable")
         apps = {"mail": "c"}
         (first,) = await journal.take(session, apps, [], ["apart"], 1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,12 @@ import psycopg
 import pytest
 
 from teola.query.journal import durable, resealing
-from teola.query.journal.journal import Given, Journal
+from teola.query.journal.journal import Journal
 from teola.query.journal.lost import JournalUnreadable
 from teola.query.journal.query_rows import Asked
 from teola.query.journal.resealing import Sealing, seal_rest
-from teola.query.journal.sealing import BYTES_MARK, MARK, Seal
-from tests.serve.journal.conftest import rows
+from teola.query.journal.sealing import BYTES_MARK, MARK
+from tests.serve.journal.conftest import reached, rows
 from tests.serve.journal.test_asks import filed
 
 KEY, OTHER = "a key that nobody guesses", "another key that is as long"
@@ -27,17 +25,6 @@ UNION ALL SELECT told FROM teola_journal.asks UNION ALL SELECT answer FROM teola
 """
 BODIES = "SELECT body FROM teola_journal.files ORDER BY number, piece"
 MARKS = "SELECT id, seal FROM teola_journal.queries ORDER BY id"
-
-
-@asynccontextmanager
-async def reached(dsn: str, key: str | None = None) -> AsyncIterator[Journal]:
-    journal = Journal(Given(dsn), 3600.0, Seal(key))
-    await journal.open()
-    journal.away = False
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 async def accepted(journal: Journal, *ids: str, files: Any = ()) -> None:

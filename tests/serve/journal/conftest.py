@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -124,3 +124,17 @@ def shut(postgres: EmbeddedPostgres, dsn: str, shut: bool) -> None:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
             )
+
+
+@asynccontextmanager
+async def reached(
+    dsn: str, key: str | None = None, keep_s: float = 3600.0
+) -> AsyncIterator[Journal]:
+    """The journal of another server."""
+    journal = Journal(Given(dsn), keep_s, Seal(key))
+    await journal.open()
+    journal.away = False
+    try:
+        yield journal
+    finally:
+        await journal.close()

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from teola.query.journal import statements
-from teola.query.journal.journal import Given, Journal
+from teola.query.journal.journal import Journal
 from teola.query.journal.query_rows import Ended
 from teola.serve.journal.keeper import Keeper
 from tests.planted import catches, edited
 from tests.serve.conftest import soon
-from tests.serve.journal.conftest import Serve, ask, put, rows
+from tests.serve.journal.conftest import Serve, ask, put, reached, rows
 
 STATE = "SELECT state, result FROM teola_journal.queries WHERE id = %s"
-
-
-@asynccontextmanager
-async def reached(dsn: str) -> AsyncIterator[Journal]:
-    """The journal of another server."""
-    journal = Journal(Given(dsn), 3600.0)
-    await journal.open()
-    journal.away = False
-    try:
-        yield journal
-    finally:
-        await journal.close()
 
 
 def how(id: str, state: str) -> Ended:
