@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # its settings, but where it is to check digests it prefers files whose digests it knows beforehand, hence
 # never a folder's (find-links). So it chooses first, and what it chose is checked. An index of its own
 # for torch has builds whose digests no lock knows: they are taken as they are.
-TORCH_FILES := build/torch
+TORCH_FILES = $(1:/bin/python=)/torch
 install_torch = $(1) $(INSTALL) --no-deps $(FROM_TORCH_INDEX) $(TORCH)
 ifeq ($(HASHES),on)
 install_lock = $(1) $(INSTALL) --no-deps --require-hashes $(3) -r $(2)
@@ -121,7 +121,10 @@ check: style  ## for every save: lint, types, and the quick tests that need no s
 	$(call run_beside_types,-m "not server and not slow and not property and not bug")
 	$(TOLD)
 
-test: style vllm  ## everything that must pass: lint, types, and the tests
+# The two environments at once: pip computes on one core.
+test:  ## everything that must pass: lint, types, and the tests
+	@$(MAKE) --no-print-directory --jobs 2 setup vllm
+	@$(MAKE) --no-print-directory style
 	$(call run_beside_types)
 	$(TOLD)
 

@@ -108,7 +108,7 @@ def test_memory_does_not_grow_with_rows(tmp_path: Path) -> None:
     assert grown / (many - few) < 1000, "bytes a row: less than one row has"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_query_over_more_text_than_memory_ends(tmp_path: Path) -> None:
     """300 MB, and 256 MB by default."""
     file, count = tmp_path / "rows.parquet", 300_000

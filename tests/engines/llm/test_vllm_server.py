@@ -1,6 +1,6 @@
 """VLLMServer against a real vLLM with a small random model: exactness, cancellation, its death.
 
-The tests run in order on one server: it is killed, comes back, and comes back in bfloat16.
+The tests run in order on one server, which `make nightly` also kills and starts again, in bfloat16.
 """
 
 import asyncio
@@ -353,6 +353,7 @@ async def test_a_killed_server_is_told_and_healed_by_its_return(served):
         assert listener.kept >= set(keys.blocks)
 
 
+@pytest.mark.nightly
 @PROMPTS
 async def test_in_bfloat16_pieces_differ_only_at_near_ties(served, count):
     served.serve("bfloat16")

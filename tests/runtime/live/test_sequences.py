@@ -196,10 +196,9 @@ async def test_of_a_query_that_is_answered(where: str, folder: Path) -> None:
         assert (await query).state is State.OK
 
 
-@EVERYWHERE
 @FINISH
-async def test_of_a_query_that_fails(where: str, folder: Path) -> None:
-    async with staged(where, folder) as stage:
+async def test_of_a_query_that_fails(folder: Path) -> None:
+    async with staged("near", folder) as stage:
         query = await stage.begun(split(stage.fails))
         stage.go.set()
         assert (await query).state is State.FAILED
@@ -215,32 +214,29 @@ async def test_of_a_query_that_is_cancelled(where: str, folder: Path) -> None:
             await query
 
 
-@EVERYWHERE
 @FINISH
-async def test_of_a_query_that_is_too_late(where: str, folder: Path) -> None:
-    async with staged(where, folder) as stage:
+async def test_of_a_query_that_is_too_late(folder: Path) -> None:
+    async with staged("near", folder) as stage:
         query = await stage.begun(split(stage.late), deadline_s=2.0)
         assert (await query).state is State.DEADLINE
 
 
-@EVERYWHERE
 @LAST_READER
-async def test_of_a_call_whose_context_fails(where: str, folder: Path) -> None:
-    async with staged(where, folder) as stage:
+async def test_of_a_call_whose_context_fails(folder: Path) -> None:
+    async with staged("near", folder) as stage:
         query = await stage.begun(split(stage.fails, optional=True))
         stage.go.set()
         assert (await query).state is State.PARTIAL
 
 
-@EVERYWHERE
 @catches(
     "skipped",
     "what was begun on a wrong guess is kept on",
     edited(Driver._skipped, "self.forgotten(query.store.drop(command.primitive))", "pass"),
     edited(Driver._release, "self.forgotten", "len"),
 )
-async def test_of_a_guess_that_was_wrong(where: str, folder: Path) -> None:
-    async with staged(where, folder) as stage:
+async def test_of_a_guess_that_was_wrong(folder: Path) -> None:
+    async with staged("near", folder) as stage:
 
         async def otherwise(question: str) -> bool:
             await stage.go.wait()

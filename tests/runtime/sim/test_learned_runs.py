@@ -182,7 +182,10 @@ LOADS = {"naive_rag": 0.5, "advanced_rag": 0.3, "chat_rag": 0.3, "search_agent":
         pytest.param(growing(), 0.8, id="all-terms-0.8"),
     ],
 )
-@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize(
+    "app",
+    [pytest.param(app, marks=[pytest.mark.nightly] * (app == "chat_rag")) for app in APPS],
+)
 def test_learning_from_nothing_makes_nothing_slower(app: str, profile: Any, load: float) -> None:
     """On average over eight seeds, by no more than 2 %."""
     rate, learned, off = load * LOADS[app], [], []
