@@ -54,11 +54,14 @@ class Engines:
             like = [
                 name for name in LIKE_LLM if name in configs and configs[name] == configs["llm"]
             ]
-            configs |= dict.fromkeys(["llm", *like], llm_config(self.llm))
+            llm = _in_place_of(configs["llm"], llm_config(self.llm))
+            configs |= dict.fromkeys(["llm", *like], llm)
         if self.embedding:
-            configs["embedding"] = embedding_config(self.embedding)
+            config = embedding_config(self.embedding)
+            configs["embedding"] = _in_place_of(configs["embedding"], config)
         if self.web_search is not None:
-            configs["websearch"] = web_config(self.web_search)
+            config = web_config(self.web_search)
+            configs["websearch"] = _in_place_of(configs["websearch"], config)
         if self.dsn is not None or self.data_dir is not None:
             place = {"dsn": self.dsn, "data_dir": self.data_dir}
             options = {key: value for key, value in place.items() if value is not None}
@@ -151,6 +154,17 @@ def kept_with_data(configs: Mapping[str, EngineConfig]) -> Path | bool:
     message = "what is learned is not kept: %(error)s (--learn names another folder)"
     note(log, logging.WARNING, "lessons_unkept", message, error=reason)
     return True
+
+
+def _in_place_of(before: EngineConfig, config: EngineConfig) -> EngineConfig:
+    """An engine that an option names, scheduled as the one before it."""
+    return replace(
+        config,
+        batching=before.batching,
+        batching_options=before.batching_options,
+        routing=before.routing,
+        routing_options=before.routing_options,
+    )
 
 
 def _give(
