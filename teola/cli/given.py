@@ -65,7 +65,10 @@ class Engines:
         if self.dsn is not None or self.data_dir is not None:
             place = {"dsn": self.dsn, "data_dir": self.data_dir}
             options = {key: value for key, value in place.items() if value is not None}
-            configs["vectorstore"] = EngineConfig("vectorstore", options)
+            store = configs["vectorstore"]
+            if store.factory != "vectorstore":
+                store = _in_place_of(store, EngineConfig("vectorstore"))
+            configs["vectorstore"] = _with(store, options, instead_of=tuple(place))
             _give(configs, ("corpus",), options, instead_of=tuple(place))
         if self.dimensions is not None:
             _give(configs, ("vectorstore",), {"dimensions": self.dimensions})
@@ -176,12 +179,19 @@ def _give(
     """Give engines of these types more options, instead of some that they had."""
     for name, config in configs.items():
         if config.factory in types:
-            gone = {*instead_of, *options}
-            kept, *pool = [
-                {key: value for key, value in own.items() if key not in gone}
-                for own in (config.options, *config.pool)
-            ]
-            configs[name] = replace(config, options={**kept, **options}, pool=pool)
+            configs[name] = _with(config, options, instead_of)
+
+
+def _with(
+    config: EngineConfig, options: Mapping[str, Any], instead_of: Sequence[str]
+) -> EngineConfig:
+    """The engine with more options, also instead of those of its pool."""
+    gone = {*instead_of, *options}
+    kept, *pool = [
+        {key: value for key, value in own.items() if key not in gone}
+        for own in (config.options, *config.pool)
+    ]
+    return replace(config, options={**kept, **options}, pool=pool)
 
 
 def brought(apps: Iterable[App]) -> dict[str, EngineConfig]:
