@@ -99,9 +99,6 @@ class Engines:
         """A runtime for `apps` and the engines that they bring along, configured as a file says,
         with the options put over it. Raises InputError."""
         policies, apps = base.policies, list(apps)
-        for name in base.budgets:
-            if all(app.name != name for app in apps):
-                raise UnknownName("application", name, [app.name for app in apps], "`budgets`")
         configs = self.configs(base.engine_configs(brought(apps)))
         learn = self._learn(policies.learn)
         runtime = Runtime(
@@ -210,6 +207,14 @@ def brought(apps: Iterable[App]) -> dict[str, EngineConfig]:
                     f"{name!r}: configure it in the file for --config, or serve them apart"
                 )
     return {**DEFAULTS, **engines}
+
+
+def check_budgets(configuration: Configuration, apps: Iterable[App]) -> None:
+    """Raise UnknownName for a budget of an application that is not among `apps`."""
+    names = [app.name for app in apps]
+    for name in configuration.budgets:
+        if name not in names:
+            raise UnknownName("application", name, names, "`budgets`")
 
 
 @contextmanager
