@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from teola.cli.given import Engines
+from teola import Agent, App, Runtime
+from teola.cli.given import Engines, at_home, brought
 from teola.config import Configuration
+from teola.errors import InputError
 from teola.runtime.engines import DEFAULTS, EngineConfig
+from teola.tools import mcp_tools, tool
 
 URL = "http://one/v1"
 
@@ -59,3 +62,64 @@ def test_another_place_for_the_data_leaves_the_store_as_it_is(
     assert found["websearch"].options == place, "it keeps its index there, too"
     found = engines.configs({**DEFAULTS, "vectorstore": EngineConfig("mine", batching="fair")})
     assert found["vectorstore"] == EngineConfig("vectorstore", place, batching="fair")
+
+
+# --- what applications bring along ----------------------------------------------------------------
+
+
+def app_of(runtime: Runtime | None, name: str = "asks") -> App:
+    made = Agent(["notes"])
+    return App(
+        name, made, inputs={"question": "text"}, outputs={"answer": "answer"}, runtime=runtime
+    )
+
+
+def test_tools_of_an_applications_own_runtime_are_there() -> None:
+    """With the options of a command, and when it is served; a tool of the file goes before them."""
+
+    @tool
+    def notes() -> str:
+        """Look into the notes."""
+        return "none"
+
+    notes_server = mcp_tools(name="notes", command=["notes"])
+    with (
+        Runtime(tools={"notes": notes}, learn=False) as own,
+        Runtime(tools={"notes": notes_server}, learn=False) as other,
+    ):
+        app, without = app_of(own), app_of(None, "without")
+        with at_home(app, Engines()) as runtime:
+            assert runtime.tools["notes"] is notes
+        with Engines(learn="off").configured(Configuration(), [app, without]) as runtime:
+            assert runtime.tools["notes"] is notes
+        apps = [app, app_of(other, "other")]
+        with pytest.raises(InputError, match="'other' and another one bring different tools"):
+            Engines(learn="off").configured(Configuration(), apps)
+        table = {"notes": {"command": ["notes", "of", "all"]}}
+        file = Configuration.model_validate({"tools": table})
+        with Engines(learn="off").configured(file, apps) as runtime:
+            assert runtime.tools["notes"] not in (notes, notes_server)
+
+
+def test_the_file_decides_where_applications_bring_different_engines() -> None:
+    configs = [EngineConfig("vllm", {"url": f"http://{name}/v1"}) for name in ("a", "b", "c")]
+    with Runtime({"big": configs[0]}) as one, Runtime({"big": configs[1]}) as two:
+        apps = [app_of(one, "one"), app_of(two, "two")]
+        with pytest.raises(InputError, match="'two' and another one bring different engines"):
+            brought(apps)
+        table = {"type": "vllm", "options": {"url": "http://c/v1"}}
+        file = Configuration.model_validate({"engines": {"big": table}})
+        with Engines(learn="off").configured(file, apps) as runtime:
+            assert runtime.configs["big"] == configs[2]
+
+
+def test_small_models_follow_the_llm_of_the_file_unless_an_application_names_them() -> None:
+    vllm, small = EngineConfig("vllm", {"url": URL}), EngineConfig("vllm", {"url": f"{URL}/small"})
+    table = {"type": "vllm", "options": {"url": URL}}
+    file = Configuration.model_validate({"engines": {"llm": table}})
+    with Runtime() as usual, Runtime({"llm": small}) as other, Runtime({"proxy": small}) as own:
+        for apps in ([app_of(usual)], [app_of(usual), app_of(other, "other")]):
+            with Engines(learn="off").configured(file, apps) as runtime:
+                assert runtime.configs["proxy"] == runtime.configs["judge"] == vllm
+        with Engines(learn="off").configured(file, [app_of(usual), app_of(own)]) as runtime:
+            assert (runtime.configs["proxy"], runtime.configs["judge"]) == (small, vllm)

@@ -55,7 +55,7 @@ def check(
     configuration.check()
     check_budgets(configuration, apps)
     fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
-    configs = merged(configuration.engine_configs(brought(apps)))
+    configs = merged(configuration.engine_configs(brought(apps, configuration.engines)))
     for app in apps:
         fitting.add(app, app.name, app.users, configs)
     fitting.look(configs)
