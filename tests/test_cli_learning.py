@@ -111,7 +111,21 @@ def test_a_folder_that_holds_nothing_says_so(
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(0, "0"), (2.5e-7, "0.25 µs"), (45e-6, "45 µs"), (0.0123456, "12.3 ms"), (4.0, "4 s")],
+    [
+        (0, "0"),
+        (2.5e-7, "0.25 µs"),
+        (45e-6, "45 µs"),
+        (0.0123456, "12.3 ms"),
+        (4.0, "4 s"),
+        (999.4e-6, "999 µs"),
+        (999.6e-6, "1 ms"),
+        (1e-3, "1 ms"),
+        (0.9996, "1 s"),
+        (1.0, "1 s"),
+        (999.4, "999 s"),
+        (999.6, "1,000 s"),
+        (1234.5, "1,234 s"),
+    ],
 )
 def test_times_are_readable(seconds: float, told: str) -> None:
     assert duration(seconds) == told
