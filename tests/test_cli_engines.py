@@ -9,8 +9,11 @@ import pytest
 
 from teola import Agent, App, Runtime
 from teola.cli.given import Engines, at_home, brought
+from teola.cli.options import EmbeddingDtype
 from teola.config import Configuration
 from teola.errors import InputError
+from teola.price import Price
+from teola.runtime.day_accounts import DayBudget
 from teola.runtime.engines import DEFAULTS, EngineConfig
 from teola.tools import mcp_tools, tool
 
@@ -64,6 +67,59 @@ def test_another_place_for_the_data_leaves_the_store_as_it_is(
     assert found["vectorstore"] == EngineConfig("vectorstore", place, batching="fair")
 
 
+def test_length_and_precision_go_to_the_engines_that_have_them() -> None:
+    def options(engines: Engines) -> dict[str, Any]:
+        found = engines.configs({**DEFAULTS, "judge": EngineConfig("vllm", {"url": URL})})
+        return {name: config.options for name, config in found.items() if config.options}
+
+    judge = {"judge": {"url": URL}}
+    assert options(Engines()) == judge
+    assert options(Engines(dimensions=768)) == {**judge, "vectorstore": {"dimensions": 768}}
+    precise = dict.fromkeys(("embedding", "rerank", "llm", "websearch"), {"dtype": "float32"})
+    assert options(Engines(dtype=EmbeddingDtype.FLOAT32)) == {**judge, **precise}
+
+
+def test_settings_of_an_applications_own_runtime_hold_unless_an_option_says_otherwise() -> None:
+    prices, budgets = {"llm": Price(1, 2), "m": Price(3, 4)}, {"asks": DayBudget(5)}
+    more: dict[str, Any] = {"objectives": {"asks": 3.0}, "slo_scale": 2.0}
+    with Runtime(prices=prices, budgets=budgets, profile="paper-7b", **more) as own:
+        own.ray = "auto"
+        with Engines().runtime(own) as runtime:
+            assert (runtime.prices, runtime.budgets) == (prices, budgets)
+            assert (runtime.objectives.by_app, runtime.objectives.scale) == ({"asks": 3.0}, 2.0)
+            assert runtime.profile is own.profile is not None
+            assert runtime.ray == "auto"
+        options = Engines(price="5,6", profile="paper-13b", ray="local")
+        with options.runtime(own) as runtime:
+            told = dict.fromkeys(("llm", "proxy", "judge"), Price.parse("5,6"))
+            assert runtime.prices == {"m": Price(3, 4), **told}
+            assert runtime.profile is not None
+            assert (runtime.profile.name, runtime.ray) == ("paper-13b", True)
+    with Engines(ray="auto", learn="off").runtime() as runtime:
+        assert (runtime.ray, runtime.learner) == ("auto", None)
+
+
+def test_a_file_reaches_the_runtime() -> None:
+    tables = {
+        "server": {"max_queries": 7, "keep_values": "off"},
+        "policies": {"slo_scale": 2.0, "profile": "paper-7b"},
+        "objectives": {"asks": 3.0},
+        "prices": {"m": {"prompt": 1.0, "answer": 2.0}},
+        "ray": "auto",
+    }
+    file = Configuration.model_validate(tables)
+    with Engines(learn="off").configured(file, ()) as runtime:
+        assert (runtime.max_queries, runtime.keep_values, runtime.ray) == (7, "off", "auto")
+        assert (runtime.objectives.by_app, runtime.objectives.scale) == ({"asks": 3.0}, 2.0)
+        assert runtime.prices == {"m": Price(1.0, 2.0)}
+        assert runtime.profile is not None
+        assert runtime.profile.name == "paper-7b"
+    with Engines(learn="off", ray="local", profile="paper-13b").configured(file, ()) as runtime:
+        assert runtime.ray is True
+        assert runtime.profile is not None
+        assert runtime.profile.name == "paper-13b"
+
+
 # --- what applications bring along ----------------------------------------------------------------
 
 
@@ -89,7 +145,9 @@ def test_tools_of_an_applications_own_runtime_are_there() -> None:
     ):
         app, without = app_of(own), app_of(None, "without")
         with at_home(app, Engines()) as runtime:
+            assert app.runtime is runtime
             assert runtime.tools["notes"] is notes
+        assert (app.runtime, runtime.closed, own.closed) == (own, True, False)
         with Engines(learn="off").configured(Configuration(), [app, without]) as runtime:
             assert runtime.tools["notes"] is notes
         apps = [app, app_of(other, "other")]

@@ -12,7 +12,7 @@ import pytest
 from teola import Runtime
 from teola.cli import given
 from teola.cli.given import Engines
-from teola.cli.remembered import duration
+from teola.cli.remembered import _habit, _machine, duration
 from teola.config import Configuration, PoliciesTable
 from teola.errors import InputError
 from teola.graph import Op
@@ -129,6 +129,23 @@ def test_a_folder_that_holds_nothing_says_so(
 )
 def test_times_are_readable(seconds: float, told: str) -> None:
     assert duration(seconds) == told
+
+
+def test_each_kind_of_component_shows_what_it_does() -> None:
+    turns = _habit("each", Habit(4, turns=(4, 4, 2, 2)))
+    assert turns == ("each", "4", "", "", "", "", "", "2 turns")
+    none = _habit("none", Habit(4, turns=(4,)))
+    assert none[-1] == "0 turns"
+    decides = _habit("decides", Habit(3, seconds=0.5, branches={"b": 2, "a": 1}))
+    assert decides == ("decides", "3", "", "", "", "", "500 ms", "a 33 %, b 67 %")
+
+
+def test_a_machine_is_a_line() -> None:
+    known = {"cpu": "A", "cores": 4, "memory_gib": 16}
+    assert _machine(known) == "A, 4 cores, 16 GiB"
+    gpus = _machine({**known, "cpu": "", "gpus": ["H", "L", "H"]})
+    assert gpus == "4 cores, 16 GiB, 2 x H, 1 x L"
+    assert _machine({"cores": 4, "memory_gib": 16}) == "4 cores, 16 GiB"
 
 
 # --- --learn ------------------------------------------------------------------------------------
