@@ -75,7 +75,8 @@ def test_length_and_precision_go_to_the_engines_that_have_them() -> None:
     judge = {"judge": {"url": URL}}
     assert options(Engines()) == judge
     assert options(Engines(dimensions=768)) == {**judge, "vectorstore": {"dimensions": 768}}
-    precise = dict.fromkeys(("embedding", "rerank", "llm", "websearch"), {"dtype": "float32"})
+    names = ("embedding", "rerank", "llm", "websearch")
+    precise = {name: {"dtype": "float32"} for name in names}
     assert options(Engines(dtype=EmbeddingDtype.FLOAT32)) == {**judge, **precise}
 
 
