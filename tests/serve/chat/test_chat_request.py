@@ -160,9 +160,7 @@ def test_what_would_change_nothing_is_passed_over_and_what_nobody_knows_refused(
     ):  # fmt: skip
         with pytest.raises(InputError, match=told):
             request(**wrong)
-    fits = request(
-        stop=["a"] * 4, temperature=2, n=None, functions=[], seed=-(2**63)
-    )
+    fits = request(stop=["a"] * 4, temperature=2, n=None, functions=[], seed=-(2**63))
     assert fits.stop == ["a"] * 4
 
 
