@@ -178,16 +178,16 @@ def test_progress_is_told_at_its_beginning_and_end_and_now_and_then(
     stage = CallStage("op", "Tone?", prompt_tokens=10**6, completion_tokens=10**6)
     other = CallStage("other", "x" * 501)
     for at, shown, ended in (
-        (0.0, stage, 0), (0.0, stage, 1), (0.24, stage, 2), (0.25, stage, 3), (0.26, other, 1),
+        (0.0, stage, 0), (0.0, stage, 0), (0.0, stage, 1), (0.24, stage, 2), (0.25, stage, 3), (0.26, other, 1),
         (0.3, stage, 4), (0.3, stage, 5),
     ):  # fmt: skip
         now[0] = 100.0 + at
         run._progress(shown, 5, ended, 1)
     assert [(said["operator"], said["ended"]) for _, said in told] == [
-        ("op", 0), ("op", 3), ("other", 1), ("op", 5),
+        ("op", 0), ("op", 0), ("op", 3), ("other", 1), ("op", 5),
     ]  # fmt: skip
-    assert (told[0][1]["cost"], told[2][1]["cost"]) == (3.0, None)
-    assert len(told[2][1]["instruction"]) == 500
+    assert (told[0][1]["cost"], told[3][1]["cost"]) == (3.0, None)
+    assert len(told[3][1]["instruction"]) == 500
     assert (told[0][1]["to_ask"], told[0][1]["failed"]) == (5, 1)
 
 
