@@ -178,8 +178,8 @@ def test_progress_is_told_at_its_beginning_and_end_and_now_and_then(
     stage = CallStage("op", "Tone?", prompt_tokens=10**6, completion_tokens=10**6)
     other = CallStage("other", "x" * 501)
     for at, shown, ended in (
-        (0.0, stage, 0), (0.0, stage, 0), (0.0, stage, 1), (0.24, stage, 2), (0.25, stage, 3), (0.26, other, 1),
-        (0.3, stage, 4), (0.3, stage, 5),
+        (0.0, stage, 0), (0.0, stage, 0), (0.0, stage, 1), (0.24, stage, 2), (0.25, stage, 3),
+        (0.26, other, 1), (0.3, stage, 4), (0.3, stage, 5),
     ):  # fmt: skip
         now[0] = 100.0 + at
         run._progress(shown, 5, ended, 1)
