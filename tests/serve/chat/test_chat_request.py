@@ -85,6 +85,7 @@ def test_a_refusal_is_a_text_too_and_nothing_else_is() -> None:
         ([USER, calls("1"), gave("2")], r"messages.2: a tool's message must answer a call"),
         ([USER, calls("1"), gave("1"), gave("1")], r"messages.3: a tool's message must answer"),
         ([USER, calls("1"), USER], r"messages.1: an assistant message with tool_calls .*'1'"),
+        ([USER, calls("1"), USER, gave("1")], r"messages.1: an assistant message .*'1'"),
         ([USER, calls("1", "2"), gave("2"), USER], r"messages.1: .*'1' has none"),
         ([USER, calls("1"), gave("1"), calls("2"), USER], r"messages.3: .*'2' has none"),
         ([USER, calls("1", "1"), gave("1")], "two calls have the id '1'"),
