@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import httpx
 import pytest
 from rich.cells import cell_len
+from typer.main import get_command
 
-from teola.cli import tables_sql
+from teola.cli import program, tables_sql
 from teola.cli.reaching import query_path, span, told
 from teola.cli.showing import LEAST_ROOM, cut_cell, show_result, show_table, shown_value
 from teola.cli.timeline import _axis, _bar, _shortened, _time
@@ -38,6 +40,24 @@ def plain(text: str) -> list[str]:
     """Lines without what a terminal is commanded, also where they were written over."""
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
     return [line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()]
+
+
+def commands(command: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """All commands of the program by their words."""
+    if (inner := getattr(command, "commands", None)) is None:
+        yield " ".join(path), command
+        return
+    for name, one in inner.items():
+        yield from commands(one, *path, name)
+
+
+def test_every_command_has_an_example_and_shows_where_an_error_comes_from() -> None:
+    every = dict(commands(get_command(program.app)))
+    assert {"run", "profile fit", "collections tidy", "llm up"} <= every.keys()
+    for name, command in every.items():
+        assert "debug" in {parameter.name for parameter in command.params}, name
+        assert f"teola {name}" in command.epilog, name
+        assert command.help, name
 
 
 # --- results --------------------------------------------------------------------------------------
