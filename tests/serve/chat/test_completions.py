@@ -163,6 +163,9 @@ def test_calls_come_with_their_names_and_then_their_arguments() -> None:
     assert (third["tool_calls"][0]["index"], "role" in third) == (1, False)
     assert fourth["tool_calls"][0]["function"] == {"arguments": "{}"}
     assert (end, told[-2]["choices"][0]["finish_reason"]) == ({}, "tool_calls")
+    spoke = deltas(pieces(entry_of({"answer": None, "tool_calls": CALLS}), token("a"), DONE))
+    assert spoke[:2] == [BEGUN, {"content": "a"}]
+    assert spoke[2].keys() == {"tool_calls"}, "who speaks is told once"
 
 
 def test_steps_come_to_who_wants_them() -> None:
