@@ -36,7 +36,7 @@ def configured(**tables: Any) -> dict[str, EngineConfig]:
 def test_an_engine_that_an_option_names_has_the_policies_of_the_file(
     engines: Engines, name: str, factory: str
 ) -> None:
-    chosen = {"batching": "fair", "routing": "round_robin"}
+    chosen: dict[str, Any] = {"batching": "fair", "routing": "round_robin"}
     found = engines.configs(configured(policies=chosen))[name]
     assert found == EngineConfig(factory, {"url": URL}, **chosen)
     own = {"type": "extractive", "batching": "paced", "batching_options": {"queue_s": 2.0}}

@@ -93,7 +93,7 @@ def test_and_nothing_else(formula: str) -> None:
 
 def test_what_is_wrong_with_a_formula_is_told() -> None:
     def told(formula: str) -> str:
-        return asyncio.run(function_agent.calculator.call({"expression": formula})).text
+        return str(asyncio.run(function_agent.calculator.call({"expression": formula})).text)
 
     assert "'max(1)' has no value: " in told("max(1)")
     assert "'1 / 0' has no value: " in told("1 / 0")

@@ -83,7 +83,7 @@ def test_statements_that_were_not_run_do_not_differ() -> None:
 
 def test_rows_differ_by_what_can_be_seen() -> None:
     def alike(one: Any, other: Any) -> bool:
-        return rows_as_set({"rows": [[one]]}) == rows_as_set({"rows": [[other]]})
+        return bool(rows_as_set({"rows": [[one]]}) == rows_as_set({"rows": [[other]]}))
 
     assert alike(1, 1.0)
     assert alike(0.1 + 0.2, 0.3)
@@ -192,7 +192,8 @@ def finished(said: str | None = None, more_calls: int = 0, **more: Any) -> dict[
         "cannot": False, "missing": "", "instead": "", "error": "", "doubt": "", "attempts": [],
         "calls": 2,
     }  # fmt: skip
-    return finish({**given, **more}, {"question": "How deep?"}, more_calls, said)
+    found: dict[str, Any] = finish({**given, **more}, {"question": "How deep?"}, more_calls, said)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_a_chart_has_as_many_rows_as_can_be_read() -> None:
     assert chart_of(named(1)) is None
     assert chart_of(named(2)) == chart_of(named(40)) == bar
     assert chart_of(named(41)) is None
-    points = {"columns": ["a", "b"], "rows": [[n, n] for n in range(501)]}
+    points: dict[str, Any] = {"columns": ["a", "b"], "rows": [[n, n] for n in range(501)]}
     assert chart_of(points) is None
     assert chart_of({**points, "rows": points["rows"][1:]}) == {"kind": "point", "x": "a", "y": "b"}
     assert chart_of({}) is chart_of({"columns": ["a"], "rows": None}) is None

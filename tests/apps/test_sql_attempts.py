@@ -108,7 +108,8 @@ def prepared(**more: Any) -> dict[str, Any]:
     linked = {
         "dialect": "sqlite", "schema": "table boats", "examples": [], "values": [], "offered": [],
     }  # fmt: skip
-    return prepare(asked, {**linked, **more}, kept)
+    found: dict[str, Any] = prepare(asked, {**linked, **more}, kept)
+    return found
 
 
 def example(n: int, sql: str = "") -> dict[str, str]:

@@ -125,8 +125,8 @@ def test_openais_clients_are_told_in_their_form(
         assert headers.get("retry-after") == ("3" if retryable else None)
         assert headers["x-query-id"] == "q1"
         got, body, headers = sent("/v1/apps/x/queries", refusal)
-        error = {"code": "a_code", "message": "Why.", "retryable": retryable, "query_id": None}
-        assert (got, body) == (status, {"error": error})
+        ours = {"code": "a_code", "message": "Why.", "retryable": retryable, "query_id": None}
+        assert (got, body) == (status, {"error": ours})
         assert "x-should-retry" not in headers
 
 

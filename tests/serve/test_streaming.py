@@ -33,6 +33,9 @@ RESULT = Result("a", "q1", "ok", {}, 1.0)
 class Query(SimpleNamespace):
     """An entry, of which clients are told; nothing runs."""
 
+    result: Any
+    waiting: bool
+
     def __init__(self) -> None:
         super().__init__(
             events=EventLog(), result=None, waiting=False, bytes=0, task=None, cancelled=0
@@ -178,7 +181,7 @@ async def streamed(says: Says, query: Any, *, leaves: bool = False) -> list[Any]
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await EventStream(says, owned=query, headers={"x-query-id": "q1"})({}, receive, send)  # type: ignore[arg-type]
+    await EventStream(says, owned=query, headers={"x-query-id": "q1"})({}, receive, send)
     assert says.closed or not sent[1:]
     return sent
 

@@ -187,7 +187,7 @@ def test_a_schema_may_be_wanted_in_openais_form() -> None:
         ("json_schema", None), ("json_schema", {"name": "a"}), ("json_schema", []),
         ("json_schema", {"schema": True}), ("xml", {"schema": schema}),
     ):  # fmt: skip
-        form = {"type": kind, "json_schema": wrapped}
+        form: dict[str, Any] = {"type": kind, "json_schema": wrapped}
         with pytest.raises(InputError, match="its type is text, json_object, or json_schema"):
             wanted(form)
     room = SCHEMA_CHARACTERS - len('{"title": ""}')

@@ -13,7 +13,6 @@ import pytest
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
 from teola.price import Price
 from teola.query.result import Result
-from teola.serve.table_queries import table_run
 from teola.serve.table_queries.registered_tables import (
     AnswersByTenant,
     RegisteredTables,
@@ -116,19 +115,23 @@ def test_each_tenant_has_a_folder_for_its_answers(tmp_path: Path) -> None:
 # --- requests -------------------------------------------------------------------------------------
 
 
+def asks(**more: Any) -> SqlRequest:
+    return SqlRequest.model_validate({"query": "SELECT 1", **more})
+
+
 def test_a_request_asks_for_what_it_names_and_no_more() -> None:
     limits = TableLimits(questions=10)
-    plain = SqlRequest(query="SELECT 1").ask("sync", limits)
+    plain = asks().ask("sync", limits)
     assert plain.inputs == {"query": "SELECT 1", "options": {"on_error": "null"}}
     assert (plain.deadline_s, plain.most_cost, plain.mode) == (3600.0, None, "sync")
-    none = SqlRequest(query="SELECT 1", max_errors=0, most_calls=0).ask("background", limits)
+    none = asks(max_errors=0, most_calls=0).ask("background", limits)
     assert none.inputs["options"] == {"on_error": "null", "max_errors": 0, "most_calls": 0}
-    most = SqlRequest(query="SELECT 1", most_calls=10, most_cost=1.5, deadline_s=7 * 86_400)
+    most = asks(most_calls=10, most_cost=1.5, deadline_s=7 * 86_400)
     asked = most.ask("stream", limits)
     assert (asked.inputs["options"]["most_calls"], asked.most_cost) == (10, 1.5)
     assert asked.deadline_s == 7 * 86_400
     with pytest.raises(InputError, match="most_calls is 11, more than the 10 that are taken"):
-        SqlRequest(query="SELECT 1", most_calls=11).ask("sync", limits)
+        asks(most_calls=11).ask("sync", limits)
 
 
 # --- how it goes on -------------------------------------------------------------------------------
@@ -172,7 +175,7 @@ def test_progress_is_told_at_its_beginning_and_end_and_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told, now = Told(), [100.0]
-    monkeypatch.setattr(table_run.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("teola.serve.table_queries.table_run.time.monotonic", lambda: now[0])
     run = run_of(told)
     run._models = {"Tone?": "big"}
     stage = CallStage("op", "Tone?", prompt_tokens=10**6, completion_tokens=10**6)
