@@ -80,3 +80,30 @@ def test_a_line_after_another_is_laid_out_as_the_first(
             line.end()
             assert not line.open
     assert capsys.readouterr().out == "".join(alone)
+
+
+def test_a_word_that_just_fits_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for text, shown in (
+        ("aaaaaa bbbbb", "aaaaaa bbbbb\n"),
+        ("aaaaaa bbbbbb", "aaaaaa\nbbbbbb\n"),
+        ("aaaaaa  bbbbb", "aaaaaa\nbbbbb\n"),
+        ("aaaaaaaaaaaa b", "aaaaaaaaaaaa\nb\n"),
+        ("aaaaaaaaaaaaa", "aaaaaaaaaaaa\na\n"),
+    ):
+        with AnswerLine(12) as line:
+            line.write(text)
+        assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize("width", [0, 80])
+def test_a_line_knows_whether_it_was_written_and_is_open(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = AnswerLine(width)
+    line.end()
+    assert (line.written, line.open, capsys.readouterr().out) == (False, False, "")
+    line.write("a\x1b[2J")
+    assert (line.written, line.open) == (True, True)
+    line.end()
+    assert (line.written, line.open) == (True, False)
+    assert capsys.readouterr().out == "a\u241b[2J\n"

@@ -12,7 +12,7 @@ import pytest
 from teola import Runtime
 from teola.cli import given
 from teola.cli.given import Engines
-from teola.cli.remembered import duration
+from teola.cli.remembered import _habit, _machine, duration
 from teola.config import Configuration, PoliciesTable
 from teola.errors import InputError
 from teola.graph import Op
@@ -111,10 +111,41 @@ def test_a_folder_that_holds_nothing_says_so(
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(0, "0"), (2.5e-7, "0.25 µs"), (45e-6, "45 µs"), (0.0123456, "12.3 ms"), (4.0, "4 s")],
+    [
+        (0, "0"),
+        (2.5e-7, "0.25 µs"),
+        (45e-6, "45 µs"),
+        (0.0123456, "12.3 ms"),
+        (4.0, "4 s"),
+        (999.4e-6, "999 µs"),
+        (999.6e-6, "1 ms"),
+        (1e-3, "1 ms"),
+        (0.9996, "1 s"),
+        (1.0, "1 s"),
+        (999.4, "999 s"),
+        (999.6, "1,000 s"),
+        (1234.5, "1,234 s"),
+    ],
 )
 def test_times_are_readable(seconds: float, told: str) -> None:
     assert duration(seconds) == told
+
+
+def test_each_kind_of_component_shows_what_it_does() -> None:
+    turns = _habit("each", Habit(4, turns=(4, 4, 2, 2)))
+    assert turns == ("each", "4", "", "", "", "", "", "2 turns")
+    none = _habit("none", Habit(4, turns=(4,)))
+    assert none[-1] == "0 turns"
+    decides = _habit("decides", Habit(3, seconds=0.5, branches={"b": 2, "a": 1}))
+    assert decides == ("decides", "3", "", "", "", "", "500 ms", "a 33 %, b 67 %")
+
+
+def test_a_machine_is_a_line() -> None:
+    known = {"cpu": "A", "cores": 4, "memory_gib": 16}
+    assert _machine(known) == "A, 4 cores, 16 GiB"
+    gpus = _machine({**known, "cpu": "", "gpus": ["H", "L", "H"]})
+    assert gpus == "4 cores, 16 GiB, 2 x H, 1 x L"
+    assert _machine({"cores": 4, "memory_gib": 16}) == "4 cores, 16 GiB"
 
 
 # --- --learn ------------------------------------------------------------------------------------

@@ -222,6 +222,19 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
     assert told in teola("serve", "--config", path, "--port", "0").refused(2)
 
 
+def test_a_budget_is_of_an_application_that_is_served(teola: CommandLine, tmp_path: Path) -> None:
+    """What serves none, such as `teola sql` and `teola journal seal`, passes budgets over."""
+    text = 'apps = ["naive-rag"]\n[budgets.naive-rgs]\ntokens_a_day = 9'
+    file = written(tmp_path, text)
+    for words in (("config", "check", file), ("serve", "--config", file)):
+        told = teola(*words).refused(2)
+        assert "unknown application 'naive-rgs' in `budgets`; did you mean 'naive-rag'" in told
+    file.write_text(text.replace("rgs", "rag"))
+    assert teola("config", "check", file).code == 0
+    with Engines(learn="off").configured(read(file), ()) as runtime:
+        assert runtime.budgets["naive-rag"].tokens == 9
+
+
 def test_what_cannot_be_read_is_said(teola: CommandLine, tmp_path: Path) -> None:
     assert "cannot read" in teola("config", "check", tmp_path / "none.toml").refused(2)
     odd = tmp_path / "odd.toml"

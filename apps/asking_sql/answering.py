@@ -113,7 +113,8 @@ def as_rows(result: Mapping[str, Any]) -> str:
     if not rows:
         return NO_ROWS
     if len(rows) == 1 and len(columns) == 1:
-        return f"{columns[0]}: {rows[0][0]}"
+        (value,) = rows[0]
+        return f"{columns[0]}: {'no value' if value is None else value}"
     lines = [" | ".join(map(str, columns))]
     lines += [
         " | ".join("" if v is None else str(v)[:200] for v in row) for row in rows[:SHOWN_ROWS]

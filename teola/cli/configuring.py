@@ -43,7 +43,7 @@ def check(
 ) -> int:
     """Say whether a configuration is right, without starting anything."""
     from teola.catalogue import installed, load_app
-    from teola.cli.given import brought
+    from teola.cli.given import brought, check_budgets
     from teola.config import read
     from teola.runtime.engines import merged
     from teola.runtime.fitting import Fitting
@@ -53,8 +53,9 @@ def check(
         listing.app for listing in installed() if listing.app
     ]
     configuration.check()
+    check_budgets(configuration, apps)
     fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
-    configs = merged(configuration.engine_configs(brought(apps)))
+    configs = merged(configuration.engine_configs(brought(apps, configuration.engines)))
     for app in apps:
         fitting.add(app, app.name, app.users, configs)
     fitting.look(configs)

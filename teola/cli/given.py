@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from teola.app import App
 from teola.cli.named_engines import embedding_config, llm_config, web_config
@@ -24,9 +24,12 @@ from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.noting import note
 from teola.runtime.remembering import default_folder, unusable
 from teola.runtime.runtime import Runtime
+from teola.tools.named_tools import NamedTool
 from teola.workflow.kinds import Kind
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,21 @@ class Engines:
             like = [
                 name for name in LIKE_LLM if name in configs and configs[name] == configs["llm"]
             ]
-            configs |= dict.fromkeys(["llm", *like], llm_config(self.llm))
+            llm = _in_place_of(configs["llm"], llm_config(self.llm))
+            configs |= dict.fromkeys(["llm", *like], llm)
         if self.embedding:
-            configs["embedding"] = embedding_config(self.embedding)
+            config = embedding_config(self.embedding)
+            configs["embedding"] = _in_place_of(configs["embedding"], config)
         if self.web_search is not None:
-            configs["websearch"] = web_config(self.web_search)
+            config = web_config(self.web_search)
+            configs["websearch"] = _in_place_of(configs["websearch"], config)
         if self.dsn is not None or self.data_dir is not None:
             place = {"dsn": self.dsn, "data_dir": self.data_dir}
             options = {key: value for key, value in place.items() if value is not None}
-            configs["vectorstore"] = EngineConfig("vectorstore", options)
+            store = configs["vectorstore"]
+            if store.factory != "vectorstore":
+                store = _in_place_of(store, EngineConfig("vectorstore"))
+            configs["vectorstore"] = _with(store, options, instead_of=tuple(place))
             _give(configs, ("corpus",), options, instead_of=tuple(place))
         if self.dimensions is not None:
             _give(configs, ("vectorstore",), {"dimensions": self.dimensions})
@@ -80,6 +89,7 @@ class Engines:
             debug=self.debug,
             ray=self._cluster(own),
             learn=self._learn(_learning(own)),
+            tools=own.tools.own if own else None,
             objectives=own.objectives.by_app if own else None,
             slo_scale=own.objectives.scale if own else SLO_SCALE,
             prices=self._prices(own.prices if own else {}),
@@ -93,10 +103,7 @@ class Engines:
         """A runtime for `apps` and the engines that they bring along, configured as a file says,
         with the options put over it. Raises InputError."""
         policies, apps = base.policies, list(apps)
-        for name in base.budgets:
-            if all(app.name != name for app in apps):
-                raise UnknownName("application", name, [app.name for app in apps], "`budgets`")
-        configs = self.configs(base.engine_configs(brought(apps)))
+        configs = self.configs(base.engine_configs(brought(apps, base.engines)))
         learn = self._learn(policies.learn)
         runtime = Runtime(
             configs,
@@ -107,7 +114,7 @@ class Engines:
             debug=self.debug,
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,
-            tools=base.tool_servers(),
+            tools={**brought_tools(apps, base.tools), **base.tool_servers()},
             objectives=base.objectives,
             slo_scale=policies.slo_scale,
             prices=self._prices(base.model_prices()),
@@ -153,6 +160,17 @@ def kept_with_data(configs: Mapping[str, EngineConfig]) -> Path | bool:
     return True
 
 
+def _in_place_of(before: EngineConfig, config: EngineConfig) -> EngineConfig:
+    """An engine that an option names, scheduled as the one before it."""
+    return replace(
+        config,
+        batching=before.batching,
+        batching_options=before.batching_options,
+        routing=before.routing,
+        routing_options=before.routing_options,
+    )
+
+
 def _give(
     configs: dict[str, EngineConfig],
     types: Sequence[str],
@@ -162,30 +180,71 @@ def _give(
     """Give engines of these types more options, instead of some that they had."""
     for name, config in configs.items():
         if config.factory in types:
-            gone = {*instead_of, *options}
-            kept, *pool = [
-                {key: value for key, value in own.items() if key not in gone}
-                for own in (config.options, *config.pool)
-            ]
-            configs[name] = replace(config, options={**kept, **options}, pool=pool)
+            configs[name] = _with(config, options, instead_of)
 
 
-def brought(apps: Iterable[App]) -> dict[str, EngineConfig]:
-    """The engines of applications that have a runtime of their own, over the defaults.
+def _with(
+    config: EngineConfig, options: Mapping[str, Any], instead_of: Sequence[str]
+) -> EngineConfig:
+    """The engine with more options, also instead of those of its pool."""
+    gone = {*instead_of, *options}
+    kept, *pool = [
+        {key: value for key, value in own.items() if key not in gone}
+        for own in (config.options, *config.pool)
+    ]
+    return replace(config, options={**kept, **options}, pool=pool)
+
+
+def brought(apps: Iterable[App], configured: Container[str] = ()) -> dict[str, EngineConfig]:
+    """The engines of applications that have a runtime of their own, over the defaults. configured:
+    names of those that a file has, which go before these.
 
     Raises InputError if two of them mean different engines by one name.
     """
-    engines: dict[str, EngineConfig] = {}
-    for app in apps:
-        for name, config in app.runtime.configs.items() if app.runtime else ():
-            if config == DEFAULTS.get(name):
-                continue
-            if engines.setdefault(name, config) != config:
-                raise InputError(
-                    f"application {app.name!r} and another one bring different engines called "
-                    f"{name!r}: configure it in the file for --config, or serve them apart"
-                )
-    return {**DEFAULTS, **engines}
+    own = [
+        (app, name, config)
+        for app in apps
+        for name, config in (_own_engines(app.runtime).items() if app.runtime else ())
+    ]
+    return {**DEFAULTS, **_agreed("engines", own, configured)}
+
+
+def _own_engines(runtime: Runtime) -> dict[str, EngineConfig]:
+    """Those that are not as they are by default, or as its `llm` is."""
+    usual = {**DEFAULTS, **dict.fromkeys(LIKE_LLM, runtime.configs["llm"])}
+    return {name: config for name, config in runtime.configs.items() if config != usual.get(name)}
+
+
+def brought_tools(apps: Iterable[App], configured: Container[str] = ()) -> dict[str, NamedTool]:
+    """The tools of such runtimes, by name; see `brought`. Raises InputError."""
+    own = [
+        (app, name, named)
+        for app in apps
+        for name, named in (app.runtime.tools.own.items() if app.runtime else ())
+    ]
+    return _agreed("tools", own, configured)
+
+
+def _agreed(
+    what: str, own: Iterable[tuple[App, str, T]], configured: Container[str]
+) -> dict[str, T]:
+    """What applications bring along, by name, without what is configured."""
+    found: dict[str, T] = {}
+    for app, name, thing in own:
+        if name not in configured and found.setdefault(name, thing) != thing:
+            raise InputError(
+                f"application {app.name!r} and another one bring different {what} called "
+                f"{name!r}: configure it in the file for --config, or serve them apart"
+            )
+    return found
+
+
+def check_budgets(configuration: Configuration, apps: Iterable[App]) -> None:
+    """Raise UnknownName for a budget of an application that is not among `apps`."""
+    names = [app.name for app in apps]
+    for name in configuration.budgets:
+        if name not in names:
+            raise UnknownName("application", name, names, "`budgets`")
 
 
 @contextmanager

@@ -81,6 +81,7 @@ def fit(
         typer.Option(min=1, show_default=False, help="Prompt tokens of a step. By default 2,048."),
     ] = None,
     as_json: o.Json = False,
+    debug: o.Debug = False,
 ) -> int:
     """Find out how long a step of an LLM takes, from runs that were measured.
 

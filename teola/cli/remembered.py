@@ -195,8 +195,11 @@ def _habit(name: str, habit: Habit) -> tuple[str, ...]:
 
 
 def duration(seconds: float) -> str:
-    """Three digits and a unit."""
+    """Three digits and a unit; whole seconds from a thousand on."""
+    rounded = float(f"{seconds:.3g}")
+    if rounded >= 1000:
+        return f"{seconds:,.0f} s"
     for unit, factor in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= factor:
+        if rounded >= factor:
             return f"{seconds / factor:.3g} {unit}"
     return f"{seconds / 1e-6:.3g} µs" if seconds else "0"

@@ -142,7 +142,7 @@ def serve(
     Prints the URL, serves until Ctrl-C or SIGTERM, and lets queries that run end.
     """
     from teola.catalogue import installed, load_app
-    from teola.cli.given import Engines
+    from teola.cli.given import Engines, check_budgets
     from teola.config import Configuration, read
     from teola.errors import InputError
     from teola.runtime.engines import fair_to_tenants
@@ -157,6 +157,7 @@ def serve(
     served = {app.name: app for app in chosen or [x.app for x in installed() if x.app]}
     if len(served) < len(chosen):
         raise InputError("two applications have the same name; rename one")
+    check_budgets(configuration, served.values())
     engines = Engines(
         llm=llm,
         dsn=dsn,

@@ -15,7 +15,7 @@ _STEP: Final = {"tool", "args", "result", "failed", "seconds"}
 
 def are_steps(value: Any) -> bool:
     """Whether an output is the list of what an agent did."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+    if not isinstance(value, Sequence) or not value:
         return False
     return all(isinstance(step, Mapping) and set(step) >= _STEP for step in value)
 

@@ -321,6 +321,7 @@ def _tables(typed: list[str]) -> dict[str, str]:
 
 def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any]) -> Done:
     """Run the query, with a bar at a terminal. asked: who is."""
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -329,26 +330,25 @@ def _run(made: TableQuery, out: Path | None, as_json: bool, asked: dict[str, Any
         TimeRemainingColumn,
     )
 
-    from teola.cli.showing import console
     from teola.tables.call_stage import CallStage
 
     if as_json or not sys.stderr.isatty():
         done: Done = made.run(check=False, out=out, **asked)
         return done
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
     )
-    _ = console
-    with Progress(*columns, transient=True) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks: dict[int, Any] = {}
 
         def progress(stage: CallStage, total: int, ended: int, failed: int) -> None:
             if id(stage) not in tasks:
-                tasks[id(stage)] = bar.add_task(stage.instruction[:22], total=total, told="")
+                instruction = visible(stage.instruction[:22])
+                tasks[id(stage)] = bar.add_task(instruction, total=total, told="")
             hits = stage.cached_tokens / stage.prompt_tokens if stage.prompt_tokens else 0.0
             bar.update(
                 tasks[id(stage)], completed=ended, told=f"{hits:.0%} cached, {failed} errors"

@@ -137,12 +137,12 @@ def _bar(spans: list[Span], bars: int, end_s: float) -> Text:
     scale = bars / end_s if end_s > 0 else 0.0
     if spans[0].engine:
         for span in spans:
-            for k in range(_cell(span.queued, scale, bars), _cell(span.start, scale, bars)):
+            for k in range(_cell(span.queued, scale, bars - 1), _cell(span.start, scale, bars)):
                 cells[k] = "░"
     for span in spans:
         if span.end == span.start > span.queued:
             continue  # it was never sent
-        first = _cell(span.start, scale, bars)
+        first = _cell(span.start, scale, bars - 1)
         for k in range(first, max(first + 1, _cell(span.end, scale, bars))):
             cells[k] = "█"
     colour = COLOURS.get(spans[0].op, "white")
@@ -153,8 +153,9 @@ def _bar(spans: list[Span], bars: int, end_s: float) -> Text:
     return bar
 
 
-def _cell(at: float, scale: float, bars: int) -> int:
-    return min(bars - 1, max(0, int(at * scale)))
+def _cell(at: float, scale: float, last: int) -> int:
+    """The cell that begins at a time: at most `last`, which behind the end is their number."""
+    return min(last, max(0, int(at * scale)))
 
 
 def _time(seconds: float) -> str:

@@ -247,7 +247,8 @@ def listen(host: str, port: int, keys: Path | None = None) -> socket.socket:
     if keys is not None and not KeyFile(keys).read():
         raise InputError(f"there are no keys in {keys}: `teola keys create NAME --file {keys}`")
     try:
-        listener = socket.create_server((host, port), backlog=2048, reuse_port=False)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
         give_up_the_dead(listener)
         return listener
     except (OSError, OverflowError) as error:

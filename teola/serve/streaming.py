@@ -164,7 +164,7 @@ async def gone(receive: Callable[[], Awaitable[Message]]) -> None:
 
 
 async def first(work: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any]) -> T | None:
-    """What `wanted` returns, or None if one of `others` ends before; the losers are cancelled."""
+    """What `work` returns, or None if one of `others` ends before; the losers are cancelled."""
     mine = asyncio.ensure_future(work)
     every = [mine, *map(asyncio.ensure_future, others)]
     try:
@@ -173,7 +173,7 @@ async def first(work: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, Any])
     finally:
         for task in every:
             task.cancel()
-        for task in every:
+        for task in reversed(every):  # what `work` raises must not leave the others running
             with suppress(asyncio.CancelledError, OSError):
                 await task
 

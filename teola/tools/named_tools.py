@@ -28,19 +28,19 @@ REGISTRY: Final[Registry[NamedTool]] = Registry("tool", "teola.tools", {}, _chec
 
 
 class ToolsByName:
-    """What is registered, and a runtime's `own` tools, which go first. Raises InputError for what
-    is none."""
+    """What is registered, and a runtime's `own` tools, by their names there, which go first. Raises
+    InputError for what is none."""
 
     def __init__(self, own: Mapping[str, NamedTool]) -> None:
         for name, thing in own.items():
             _check(f"tool {name!r}", thing)
-        self._own = dict(own)
+        self.own = dict(own)
 
     def __getitem__(self, name: str) -> NamedTool:
         """The tool, or the server of tools, called `name`. Raises UnknownName."""
-        if name in self._own:
-            return self._own[name]
-        names = {*self._own, *REGISTRY.names()}
+        if name in self.own:
+            return self.own[name]
+        names = {*self.own, *REGISTRY.names()}
         if name not in names:
             raise UnknownName("tool", name, names)
         return REGISTRY.find(name)

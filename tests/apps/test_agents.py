@@ -51,7 +51,20 @@ def harbour(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("formula", "value"),
-    [("(3 + 4) * 2", 14.0), ("sqrt(16) - -1", 5.0), ("2 ** 10", 1024.0), ("max(1, 7 // 2)", 3.0)],
+    [
+        ("(3 + 4) * 2", 14.0),
+        ("sqrt(16) - -1", 5.0),
+        ("2 ** 10", 1024.0),
+        ("max(1, 7 // 2)", 3.0),
+        ("7 - 9 / 2", 2.5),
+        ("7 % 4 + +1", 4.0),
+        ("round(2.345, 2)", 2.35),
+        ("min(2, 1)", 1.0),
+        (" 1 + 1 ", 2.0),
+        ("9007199254740993", 2.0**53),
+        ("1" * 300, float("1" * 300)),
+        (f"{'1 +' * 166} 1".ljust(500), 167.0),
+    ],
 )
 def test_it_can_calculate(formula: str, value: float) -> None:
     assert asyncio.run(function_agent.calculator.call({"expression": formula})).value == value
@@ -59,10 +72,33 @@ def test_it_can_calculate(formula: str, value: float) -> None:
 
 @pytest.mark.parametrize(
     "formula",
-    ["__import__('os')", "1 / 0", "9 ** 9 ** 9", "a + 1", "(1).real", "[1]", "'a' * 9", "1" * 501],
+    [
+        "__import__('os')",
+        "abs(x=1)",
+        "True",
+        "eval('1')",
+        "~1",
+        "1 / 0",
+        "9 ** 9 ** 9",
+        "a + 1",
+        "(1).real",
+        "[1]",
+        "'a' * 9",
+        "1" * 501,
+    ],
 )
 def test_and_nothing_else(formula: str) -> None:
     assert asyncio.run(function_agent.calculator.call({"expression": formula})).failed
+
+
+def test_what_is_wrong_with_a_formula_is_told() -> None:
+    def told(formula: str) -> str:
+        return str(asyncio.run(function_agent.calculator.call({"expression": formula})).text)
+
+    assert "'max(1)' has no value: " in told("max(1)")
+    assert "'1 / 0' has no value: " in told("1 / 0")
+    assert "'1 +' is no formula that can be worked out" in told("1 +")
+    assert "has up to 500 characters" in told("1" * 501)
 
 
 @pytest.mark.server
@@ -134,6 +170,16 @@ def test_it_goes_on_until_enough_is_found(harbour: str) -> None:
     assert "Mara looks after it." in plans[1]
     read = [text for text in prompts if text.startswith("You read what")]
     assert len(read) == len(set(read)) == 2  # three searches twice, which found the same two pages
+
+
+def test_what_was_found_is_kept_once_and_its_end_where_it_is_long() -> None:
+    gather = research_agent.gather.config.function
+    nothing, longest = research_agent.NOTHING, research_agent.LONGEST
+    assert gather(nothing, []) == gather(nothing, [" Nothing ", "", " "]) == nothing
+    assert gather(nothing, [" a ", "b", "a"]) == "a\n\nb"
+    assert gather("a\n\nb", ["b", "c"]) == "a\n\nb\n\nc"
+    long = gather("x" * longest, ["the last"])
+    assert (len(long), long.endswith("x\n\nthe last")) == (longest, True)
 
 
 @pytest.mark.server

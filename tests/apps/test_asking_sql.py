@@ -197,3 +197,8 @@ async def test_a_step_takes_a_thread_only_for_much() -> None:
     assert where == [True, False, False]
     nested: Any = {"a": [{"b": ("x" * 10,) * 3}] * 2}
     assert left_of(1_000, nested) > 0 > left_of(100, nested)
+    assert left_of(10, None) == 0
+    assert left_of(15, "x" * 5) == 0 > left_of(14, "x" * 5)
+    assert left_of(28, {"key": "x" * 5}) == 0
+    assert left_of(40, [1, 2]) == 10
+    assert left_of(50, ("x" * 5, "y" * 5)) == 10

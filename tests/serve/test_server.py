@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from teola.serve.server import listen
 from tests.command_line import CommandLine
 from tests.serve.conftest import soon
 from tests.serve.process import ready
@@ -124,6 +125,19 @@ def test_what_cannot_be_served_is_said(teola: CommandLine, words: list[str], tol
     ended = teola("serve", *words)
     assert ended.code == 2
     assert told in ended.err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_this_machine_is_listened_on_by_each_of_its_names(host: str) -> None:
+    if host == "::1":
+        try:
+            socket.create_server((host, 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    with listen(host, 0) as listener:
+        name, port = listener.getsockname()[:2]
+        assert name == {"localhost": "127.0.0.1"}.get(host, host)
+        socket.create_connection((name, port), timeout=5).close()
 
 
 def test_a_port_that_is_taken_is_said(teola: CommandLine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_a_budget_ends_it(
     words = ("sql", QUERY, "--table", "r=r.csv", *LLM, "--most-calls", "1")
     found = told(capsys, *words, "--json", code=1)
     assert (found["state"], found["asked"]) == ("partial", 1)
+
+
+def test_the_bar_is_no_part_of_what_is_printed(
+    folder: Path,
+    model: FunctionAsker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """At a terminal whose standard output goes elsewhere; an instruction is no markup."""
+    query = QUERY.replace("Tone?", "[/b] \x1b[2J Tone?")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert call(["sql", query, "--table", "r=r.csv", *LLM]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[0].split() == ["id", "tone"]
+    assert "[/b] \u241b[2J Tone?" in shown.err
+    assert "0 errors" in shown.err
 
 
 def test_a_configuration_says_who_is_asked_and_with_which_key(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from pydantic import TypeAdapter, ValidationError
+
 from teola.app import App
 from teola.config import (
     CLIENT_TOOL_CHARACTERS,
@@ -35,6 +37,7 @@ LISTED: Final = 10_000
 OURS: Final = ("ignore_eos",)
 """Parameters of components that no client sets: for measurements, in which a model must go on."""
 _prompted: WeakKeyDictionary[App, bool] = WeakKeyDictionary()
+_WHOLE: Final = TypeAdapter(int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,10 @@ class QueryLimits:
         for schema in schemas(overrides):
             check_form(schema)
         for tokens in parameters(overrides, "max_tokens"):
-            if isinstance(tokens, int) and tokens > self.output_tokens:
+            number = _as_read(tokens)
+            if number is not None and number > self.output_tokens:
                 raise InputError(
-                    f"max_tokens is {tokens}, more than the {self.output_tokens} that are taken"
+                    f"max_tokens is {number}, more than the {self.output_tokens} that are taken"
                 )
         for name in OURS:
             if list(parameters(overrides, name)):
@@ -125,6 +129,15 @@ def _check_scope(collection: Any, filters: Any) -> None:
         )
     if filters is not None:
         comparisons(filters)
+
+
+def _as_read(value: Any) -> int | None:
+    """The number that a component makes of a parameter, such as of the text "9" or of 9.0; None:
+    it will refuse it."""
+    try:
+        return _WHOLE.validate_python(value)
+    except ValidationError:
+        return None
 
 
 def asks_a_model(app: App) -> bool:

@@ -120,9 +120,9 @@ class RegisteredTables:
 
     def told(self, text: str) -> str:
         """A message without the places of tables."""
-        for name, source in self.sources.items():
-            for place in _places(source):
-                text = text.replace(place, f"[{name}]")
+        named = [(p, name) for name, source in self.sources.items() for p in _places(source)]
+        for place, name in sorted(named, key=lambda at: -len(at[0])):  # one may begin another
+            text = text.replace(place, f"[{name}]")
         return text
 
     def confine(self, workspace: Workspace, tenant: str) -> None:
