@@ -236,7 +236,7 @@ def test_with_what_its_listener_raises_the_rest_of_a_batch_ends(runtime: Runtime
         if question == "first":
             return question
         try:
-            await asyncio.Event().wait()
+            return str(await asyncio.Event().wait())
         finally:
             ended.append(question)
 
