@@ -75,7 +75,7 @@ def test_without_a_trace_nothing_is_known_of_how_it_ran() -> None:
     assert (ended.ran, ended.primitives, ended.steps, ended.finish_reasons) == ([], 0, [], {})
     assert (ended.usage.tokens, ended.usage.cost) == (0, None)
     assert "objective" not in ended.to_json()
-    steps = [{"tool": "look"}]
+    steps: list[Any] = [{"tool": "look"}]
     assert result(steps=steps).steps is steps
     trace = Trace("q", "app", None, 0.0)
     trace.steps = ({"tool": "before it was stopped"},)
@@ -96,7 +96,7 @@ def test_its_json_has_what_is_told_and_nothing_of_what_is_not() -> None:
         reasons={"part": "why"}, notices=("note",), asks=asks,
     ).to_json()  # fmt: skip
     assert whole["latency_s"] == 0.123457
-    more = {"missing": ["part"], "reasons": {"part": "why"}, "notices": ["note"]}
+    more: dict[str, Any] = {"missing": ["part"], "reasons": {"part": "why"}, "notices": ["note"]}
     more |= {"asks": [asks[0].to_json()], "error": "it broke"}
     assert {name: whole[name] for name in more} == more
 

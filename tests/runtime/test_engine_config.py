@@ -176,14 +176,17 @@ def test_an_engine_is_as_its_weakest_instance() -> None:
         LLM, max_batch=8, max_sequences=8, concurrency=4, full_text=True, notice="",
         prefix_reuse=True, keeps_prefixes=True,
     )  # fmt: skip
+    weak: dict[str, Any]
     for name, value in (("max_batch", 2), ("max_sequences", 3), ("concurrency", 1)):
-        for specs in ([strong, replace(strong, **{name: value})],) * 2:
-            assert getattr(joint(specs), name) == value
-            assert getattr(joint(specs[::-1]), name) == value
+        weak = {name: value}
+        specs = [strong, replace(strong, **weak)]
+        assert getattr(joint(specs), name) == value
+        assert getattr(joint(specs[::-1]), name) == value
     for name in ("full_text", "prefix_reuse", "keeps_prefixes"):
-        weak = replace(strong, **{name: False})
-        assert not getattr(joint([strong, weak]), name)
-        assert not getattr(joint([weak, strong]), name)
+        weak = {name: False}
+        specs = [strong, replace(strong, **weak)]
+        assert not getattr(joint(specs), name)
+        assert not getattr(joint(specs[::-1]), name)
         assert getattr(joint([strong, strong]), name)
     told = [replace(strong, notice=notice) for notice in ("", "one", "two")]
     assert joint(told).notice == "one"

@@ -97,14 +97,14 @@ async def test_a_list_elsewhere_is_cut_and_joined_as_one_that_is_here(seed: int)
     assert len(remote) == len(whole)
     assert await remote.fetch() == whole
     for _ in range(30):
-        lo, hi = draw.randrange(12), draw.choice([None, draw.randrange(14)])
-        cut = remote[lo:hi]
-        assert await cut.fetch() == whole[lo:hi]
-        assert await cut[1:3].fetch() == whole[lo:hi][1:3]
+        first, end = draw.randrange(12), draw.choice([None, draw.randrange(14)])
+        cut, part = remote[first:end], whole[first:end]
+        assert await cut.fetch() == part
+        assert await cut[1:3].fetch() == part[1:3]
         assert all(low < high for _, low, high in cut.pieces)
         joined = joined_lists([[7, 8], cut, [], [9]])
         assert type(joined) is RemoteList
-        assert await joined.fetch() == [7, 8, *whole[lo:hi], 9]
+        assert await joined.fetch() == [7, 8, *part, 9]
     assert joined_lists([[1], [], [2, 3]]) == [1, 2, 3]
 
 

@@ -19,7 +19,7 @@ from teola.query.journal.durable import Filed, JournalSteps
 from teola.query.journal.journal import FORGET_AT_ONCE, GRACE_S, LEASE_S, LOOK, Journal
 from teola.query.journal.lost import Answered, JournalLost
 from teola.query.journal.query_rows import Asked, Ended
-from tests.query.journal.beside import Database, journal_beside
+from tests.query.journal.sqlite_journal import Database, journal_beside
 
 CHANNEL = statements.JOURNAL_CHANNEL
 ENDED = Ended("q", "ok", 0.5, "{}", "t")
@@ -112,7 +112,7 @@ async def test_what_is_accepted_stands_where_it_belongs(
     assert row(database, "id", "other") is None
     for id, more in (("a", {"tenant": "u"}), ("b", {"key": "k"}), ("c", {"key": None}), ("d", {
         "key": None})):  # fmt: skip
-        assert await journal.accept(replace(asked, id=id, files=[], **more)) is None  # type: ignore[arg-type]
+        assert await journal.accept(replace(asked, id=id, files=[], **more)) is None
         assert row(database, "runs, deaths", id) == (1, 0)
 
 
@@ -270,8 +270,8 @@ async def test_a_death_is_taken_back_from_what_others_took_meanwhile(
         put(database, id, holder=holder, deaths=deaths)
     put(database, "nobodys", holder=None, deaths=2)
     await journal.alive(database, ["a", "b", "c", "nobodys"])  # type: ignore[arg-type]
-    deaths = {id: row(database, "deaths", id) for id in ("a", "b", "c", "d", "nobodys")}
-    assert deaths == {"a": 1, "b": 0, "c": 2, "d": 2, "nobodys": 2}
+    told = {id: row(database, "deaths", id) for id in ("a", "b", "c", "d", "nobodys")}
+    assert told == {"a": 1, "b": 0, "c": 2, "d": 2, "nobodys": 2}
 
 
 @pytest.mark.parametrize("way", ["gets on", "step", "waits"])

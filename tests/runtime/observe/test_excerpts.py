@@ -120,7 +120,7 @@ def test_a_value_is_shown_as_json_has_it_or_named(value: Any, told: Any) -> None
 
 
 @pytest.mark.parametrize("around", [dict, OrderedDict, list, tuple])
-def test_what_lies_too_deep_is_named(around: type) -> None:
+def test_what_lies_too_deep_is_named(around: Any) -> None:
     value: Any = "deep"
     for depth in range(DEPTH + 1):
         assert "deep" in str(shown(value)) or depth > DEPTH

@@ -51,8 +51,8 @@ def test_of_a_trace_the_calls_count_that_have_ended_by_when_they_were_ready() ->
     trace = traced()
     assert staged(trace) == staged(trace, "llm") == ((m,), (n,))
     assert staged(trace, "judge") == ()
-    head = trace.plan and trace.plan.index["n.prefill"]
-    assert head is not None
+    assert trace.plan is not None
+    head = trace.plan.index["n.prefill"]
     trace.used(Usage(0, 0), head)
     assert staged(trace) == ((m,), (StagedCall("n", 1, 1),)), "at least a token of each"
     del trace.used_by_head[head]  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ def test_what_ended_at_a_windows_beginning_was_in_the_one_before() -> None:
     assert one.latencies(3.0) == [3.0, 0.0]
     assert [query.arrival for query in one.window(3.0)] == [1.0, 4.0]
     assert [query.arrival for query in one.window(2.9)] == [1.0, 2.0, 4.0]
-    assert one.window(4.0) == one.latencies(4.0) == []
+    assert (one.window(4.0), one.latencies(4.0)) == ([], [])
 
 
 def test_of_too_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
