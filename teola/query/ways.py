@@ -25,6 +25,7 @@ from teola.query.spec import QuerySpec
 from teola.query.underway import Underway
 from teola.runtime.live.query import Progress, Token, Watcher
 from teola.runtime.runtime import Runtime
+from teola.runtime.tasks import cancel_all
 
 Heard = Token | Progress | ToolStep
 """What a stream brings before its Result."""
@@ -77,7 +78,12 @@ def wait_for_all(
         return result
 
     async def everything() -> list[Result]:
-        return await asyncio.gather(*(one(i, job) for i, job in enumerate(jobs)))
+        tasks = [asyncio.ensure_future(one(i, job)) for i, job in enumerate(jobs)]
+        try:
+            return await asyncio.gather(*tasks)
+        except BaseException:  # what `on_done` raised: nobody waits for the others
+            await cancel_all(tasks)
+            raise
 
     future = jobs[0].runtime.start(everything())
     try:

@@ -370,7 +370,7 @@ class Preparer:
             owned[claim.document] = len(texts)
             passages = texts if isinstance(texts, Passages) else Passages(texts)
             if passages.hidden:
-                hidden[source.name] = passages.hidden
+                hidden[source.name] = hidden.get(source.name, 0) + passages.hidden
             chunks += [
                 Chunk(claim.document, i, text, source.name, place)
                 for i, (text, place) in enumerate(zip(passages, passages.places, strict=True))

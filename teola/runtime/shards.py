@@ -37,7 +37,7 @@ def cut_shards(tokens: Sequence[int], opens: Sequence[bool], count: int) -> list
     ends = list(accumulate(tokens))
     if not ends:
         return []
-    places = [row for row, one in enumerate(opens) if one and row]
+    places = [row for row, one in enumerate(opens) if one]
     ideal = ends[-1] / count
     cuts = {0}
     for n in range(1, count):

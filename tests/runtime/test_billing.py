@@ -6,12 +6,23 @@ from asyncio import CancelledError
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from teola.engine import Usage
 from teola.graph import DecodeParams
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.policies.work import Size
 from teola.price import Price
-from teola.runtime.billing import MOST_EXTRA, Billed, Billing
+from teola.runtime.billing import (
+    EXTRA_TOKENS,
+    FADING,
+    MARGIN,
+    MOST_EXTRA,
+    SHORT,
+    UNKNOWN_RATIO,
+    Billed,
+    Billing,
+)
 from teola.runtime.live.call import LiveCall
 from teola.runtime.live.paying import Paying
 from teola.runtime.live.query import LiveQuery
@@ -197,3 +208,92 @@ class _Pays(Paying):
 
     def billed(self, query: LiveQuery, i: int, size: Size) -> Billed:
         return billed(i, self.ledger, 600, 512)
+
+
+# --- edges ------------------------------------------------------------------------------------
+
+
+def test_the_largest_ratio_that_was_seen_fades_and_a_larger_one_counts_at_once() -> None:
+    billing = Billing(lambda event: None)
+    call = billed(0, Ledger(BudgetAccount()), 1_000, exact=False)
+
+    def ratio() -> float:
+        return round((billing._prompt(call) - EXTRA_TOKENS) / (1_000 * MARGIN), 3)
+
+    assert ratio() == UNKNOWN_RATIO
+    billing.counted("llm", 1_000, 2_000 + EXTRA_TOKENS)
+    assert ratio() == 2.0
+    for _ in range(100):
+        billing.counted("llm", 1_000, 1_000 + EXTRA_TOKENS)
+    assert ratio() == pytest.approx(2.0 * FADING**100, abs=2e-3)
+    billing.counted("llm", 1_000, 3_000 + EXTRA_TOKENS)
+    assert ratio() == 3.0
+    billing.counted("other", 1_000, 9_000)
+    for estimated, told in ((0, 9_000), (1_000, 0), (-1, 9_000)):
+        billing.counted("llm", estimated, told)
+    assert ratio() == 3.0, "another engine's, and what says nothing"
+
+
+@pytest.mark.parametrize(("estimated", "short"), [(SHORT - 1, True), (SHORT, False)])
+def test_a_prompt_is_short_that_is_estimated_at_fewer_tokens(estimated: int, short: bool) -> None:
+    billing = Billing(lambda event: None)
+    billing.counted("llm", estimated, estimated + 50)
+    assert billing._extra == ({"llm": 50} if short else {})
+    assert bool(billing._ratios) is not short
+    billing.counted("llm", SHORT - 1, SHORT)
+    assert billing._extra.get("llm") == (50 if short else EXTRA_TOKENS), "the most that was seen"
+
+
+def test_what_may_be_written_is_lowered_where_less_than_all_has_room() -> None:
+    billing = Billing(lambda event: None)
+    assert billing.admitted(billed(0, Ledger(BudgetAccount(most_tokens=150))))
+    assert [billing.lowered("q", 0, most) for most in (49, 50, 51)] == [False, False, True]
+    assert not billing.lowered("q", 1, 1000), "nothing is reserved for it"
+    assert not billing.lowered("r", 0, 1000)
+
+
+def test_a_run_that_has_ended_gives_back_what_none_of_its_calls_began_with() -> None:
+    """Its last primitive's as well, and not another run's; what waits is forgotten."""
+    account = BudgetAccount(most_tokens=500)
+    billing = Billing(lambda event: None)
+    for i in (0, 2):
+        assert billing.admitted(billed(i, Ledger(account)))
+    other = replace(billed(0, Ledger(account)), key=("r", 0))
+    assert not billing.admitted(other)
+    assert billing.waits("r", 0)
+    assert account.held_tokens == 400
+    billing.over("q", 3)
+    assert account.held_tokens == 0
+    assert not billing.idle
+    assert billing.waits("r", 0)
+    billing.dropped("r", 0)
+    assert not billing.waits("r", 0)
+    assert billing.idle
+    billing.over("r", 3)
+
+
+@pytest.mark.parametrize(
+    ("usual", "left", "waits"),
+    [
+        (10, 119, True),
+        (10, 120, False),  # room for twice what is usually written
+        (10, 200, False),
+        (60, 199, True),
+        (60, 200, False),  # room for all that it may write
+        (0, 199, True),
+        (0, 200, False),
+    ],
+)
+def test_a_call_waits_for_room_for_twice_what_is_usual_as_long_as_some_may_come_back(
+    usual: int, left: int, waits: bool
+) -> None:
+    account = BudgetAccount(most_tokens=1000)
+    ledger, billing = Ledger(account), Billing(lambda event: None)
+    under_way = ledger.reserve(1000 - left, 0)
+    assert under_way is not None
+    call = billed(0, ledger)
+    call.spec = replace(call.spec, expected_output=usual)
+    assert billing.admitted(call) is not waits
+    billing.dropped("q", 0)
+    under_way.settle(1000 - left, 0)
+    assert billing.admitted(call), "nothing comes back: it takes what there is"

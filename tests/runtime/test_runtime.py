@@ -227,6 +227,29 @@ def test_a_batch_ends_with_what_its_listener_raises(runtime: Runtime) -> None:
         app(runtime).batch([{"question": "a"}], on_done=told)
 
 
+@pytest.mark.timeout(30)
+def test_with_what_its_listener_raises_the_rest_of_a_batch_ends(runtime: Runtime) -> None:
+    """Nobody waits for it any more: it is stopped before the error is there."""
+    ended: list[str] = []
+
+    async def answer(question: str) -> str:
+        if question == "first":
+            return question
+        try:
+            return str(await asyncio.Event().wait())
+        finally:
+            ended.append(question)
+
+    def told(position: int, result: Result) -> None:
+        raise LookupError(f"nobody wants {position}")
+
+    queries = [{"question": q} for q in ("first", "second", "third")]
+    with pytest.raises(LookupError, match="nobody wants 0"):
+        app(runtime, component(answer)).batch(queries, on_done=told)
+    assert sorted(ended) == ["second", "third"]
+    assert runtime.live.outermost == 0
+
+
 def test_a_batch_checks_all_before_it_starts_one(runtime: Runtime, model: Scripted) -> None:
     with pytest.raises(InputError, match="'question' is empty"):
         app(runtime).batch([{"question": "a"}, {"question": " "}])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teola.runtime.shards import MOST_TOKENS, NEAR, cut_shards, shard_count
+from teola.runtime.shards import LEAST_ROWS, MOST_TOKENS, NEAR, cut_shards, shard_count
 from tests.planted import catches, edited
 
 
@@ -79,3 +79,23 @@ def test_shared_beginnings_are_lost_at_cuts_alone() -> None:
 
 def _shared(one: str, other: str) -> int:
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+
+
+@pytest.mark.parametrize(("at", "cut"), [(37, 50), (38, 38), (50, 50), (63, 63), (64, 50)])
+def test_a_shard_ends_at_most_a_quarter_from_its_ideal_place(at: int, cut: int) -> None:
+    assert cut_shards([1] * 100, [row == at for row in range(100)], 2) == [(0, cut), (cut, 100)]
+
+
+def test_a_row_that_opens_at_the_beginning_cuts_nothing() -> None:
+    assert cut_shards([1] * 10, [True] + [False] * 9, 2) == [(0, 5), (5, 10)]
+    assert cut_shards([], [], 3) == []
+
+
+@pytest.mark.parametrize(("more", "count"), [(-1, 2), (0, 3), (1, 3)])
+def test_a_shard_has_as_many_rows_as_fill_an_engine(more: int, count: int) -> None:
+    assert shard_count(3 * LEAST_ROWS + more, MOST_TOKENS * 9, 1) == count
+
+
+@pytest.mark.parametrize(("more", "count"), [(-1, 9), (0, 9), (1, 10)])
+def test_a_shard_has_no_more_tokens_than_it_may(more: int, count: int) -> None:
+    assert shard_count(10**6, 9 * MOST_TOKENS + more, 1) == count

@@ -28,7 +28,7 @@ from teola.graph import (
 )
 from teola.runtime.store import Store
 from teola.runtime.values import bytes_of
-from teola.schedule.plan import Plan
+from teola.schedule.plan import ABSENT, Plan
 from tests.planted import catches, edited
 from tests.schedule.plans import nothing, plan, tool
 
@@ -230,6 +230,28 @@ def test_top_k_finds_scores_that_came_in_another_order() -> None:
     assert top_k(2, hits, [0.1, 0.1, 0.1], scored) == [hit("a", 0.1), hit("b", 0.1)]
     assert top_k(3, hits, [0.1, 0.3], scored) == [hit("a", 0.3), hit("c", 0.1)]
     assert top_k(1, ["x", "y"], [1, 2], ["x", "y"]) == ["y"]
+
+
+def test_several_lists_are_cut_as_far_as_the_shortest_goes() -> None:
+    params = ToolParams(nothing, item_inputs=("xs", "ys"))
+    inputs = tuple((name, Ref(QUERY, where)) for name, where in (("xs", "notes"), ("ys", "rows")))
+    p = Primitive("a", Op.TOOL_CALL, "a", "python", inputs, ("out",), params, batchable=True)
+    made = Plan(Graph("t", [p], {"answer": Ref("a", "out")}, ["notes", "rows"]))
+    for notes, rows, items in (([1, 2, 3], [4, 5], 2), ([1], [4, 5], 1), ([1, 2], None, 0)):
+        assert Store(made, {"notes": notes, "rows": rows}).items(0) == items
+    whole = Store(made, {"notes": [1, 2, 3], "rows": [4, 5, 6]})
+    assert whole.resolve(0, 0, 2) == {"xs": [1, 2], "ys": [4, 5]}
+    assert whole.resolve(0, 2) == {"xs": [3], "ys": [6]}
+
+
+def test_an_input_that_is_there_although_it_is_none_is_given() -> None:
+    """One of the query's; what a primitive of that name gives is absent where it is None."""
+    p = tool("b", Ref(QUERY, "out"), Ref(QUERY, "notes"), "a")
+    made = Plan(Graph("t", [tool("a"), p], {"answer": Ref("b", "out")}, ["out", "notes"]))
+    s = Store(made, {"out": None, "notes": None}, nulls=frozenset({"out"}))
+    s.put(0, {"out": None})
+    assert s.resolve(1) == {"x0": None}
+    assert s.counts() == {"out": 1, "notes": ABSENT}
 
 
 # --- conditions -----------------------------------------------------------------------------

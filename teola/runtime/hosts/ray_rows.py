@@ -69,18 +69,19 @@ class AnswerDesk:
 
     def __init__(self) -> None:
         self._came: list[RowAnswer] = []
-        self._answered: dict[int, set[int]] = {}
+        self._answered: dict[int, dict[int, bool]] = {}
         self._stopped = False
 
-    def answered(self, shard: int) -> set[int]:
-        """Rows of a shard that were answered, by a worker that was lost."""
-        return self._answered.get(shard, set())
+    def answered(self, shard: int) -> dict[int, bool]:
+        """Rows of a shard that a worker brought which was lost, and whether each has failed."""
+        return self._answered.get(shard, {})
 
     def bring(self, shard: int, answers: Sequence[RowAnswer]) -> bool:
         """Have more answers of a shard; whether its worker shall stop."""
-        known = self._answered.setdefault(shard, set())
+        known = self._answered.setdefault(shard, {})
         self._came += [one for one in answers if one.id not in known]
-        known.update(one.id for one in answers)
+        for one in answers:
+            known.setdefault(one.id, one.error is not None)
         return self._stopped
 
     def take(self) -> list[RowAnswer]:
@@ -105,12 +106,13 @@ class ShardWorker:
         import pyarrow as pa
 
         (number,) = set(shard.column("shard").to_pylist())
-        known: set[int] = self._ask("answered", number)
+        known: dict[int, bool] = self._ask("answered", number)
         columns = [shard.column(name).to_pylist() for name in ("id", "text", "opens")]
         rows = [Row(*one) for one in zip(*columns, strict=True) if one[0] not in known]
         end = self._asked(number, rows)
         counts = {name: getattr(end, name) for name in COUNTS}
         counts["asked"] += len(known)
+        counts["failed"] += sum(known.values())
         reason = reason_of(end.error) if end.error is not None else ""
         row = {**counts, "state": end.state, "reason": reason}
         return pa.Table.from_pylist([row])

@@ -317,8 +317,10 @@ class Live(Driver[LiveQuery]):
         """Send an instance nothing more, and wait until what it has is done."""
         self.post(InstanceDraining(engine, instance))
         if self._entries(engine, instance):
-            empty = self._draining[engine, instance] = self.loop.create_future()
-            await empty
+            place = engine, instance
+            if place not in self._draining:
+                self._draining[place] = self.loop.create_future()
+            await asyncio.shield(self._draining[place])
 
     def _entries(self, engine: str, instance: int) -> int:
         return self.core.queues[engine].instances[instance].entries

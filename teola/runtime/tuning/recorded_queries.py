@@ -37,12 +37,12 @@ def _objects(text: str, name: str) -> Iterable[tuple[Any, str]]:
     """What stands in the file, and where."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         for k, line in enumerate(text.splitlines(), 1):
             if line.strip():
                 try:
                     yield json.loads(line), f"{name}, line {k}"
-                except ValueError as error:
+                except (ValueError, RecursionError) as error:
                     raise InputError(f"{name}, line {k}: it is no JSON: {error}") from None
         return
     listed = data if isinstance(data, list) else [data]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from teola.engine import LONGEST_ITEM
 from teola.errors import OutputError, UnknownName
+from teola.runtime.hosts.json_list import MAX_DEPTH
 from teola.runtime.hosts.parsers import PARSERS, make_parser
 
 
@@ -255,3 +256,25 @@ def test_a_list_may_be_longer_than_its_items():
     text = f"[{item * pieces} 1"
     items = [one for at in range(0, len(text), 2**14) for one in parser.feed(text[at : at + 2**14])]
     assert len(items) == pieces
+
+
+def read(text: str) -> list[object]:
+    parser = make_parser("json_list")
+    return [*parser.feed(text), *parser.close()]
+
+
+@pytest.mark.parametrize(("more", "whole"), [(0, True), (1, False)])
+def test_an_item_nests_as_deeply_as_it_may(more: int, whole: bool) -> None:
+    text = "[" + "[" * (MAX_DEPTH + more) + "]" * (MAX_DEPTH + more) + "]"
+    if whole:
+        (item,) = make_parser("json_list").feed(text)
+        assert str(item).count("[") == MAX_DEPTH
+        return
+    with pytest.raises(OutputError, match=r"found none|breaks off|does not end"):
+        read(text)
+
+
+def test_an_items_number_has_four_digits_at_most() -> None:
+    parser = make_parser("numbered")
+    items = parser.feed("999. one\n1000) two\n10000. three\n") + parser.close()
+    assert items == ["one", "two 10000. three"]

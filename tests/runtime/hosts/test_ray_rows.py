@@ -59,12 +59,24 @@ def test_all_answers_are_at_the_desk_when_a_shard_ends_and_none_twice() -> None:
             (11, "says before"),
         ]
         assert desk.take() == []
-        assert desk.answered(0) == set(range(6))
+        assert desk.answered(0) == dict.fromkeys(range(6), False)
         (again,) = one(shard(0, range(6))).to_pylist()
         assert (again["state"], again["asked"], len(model.calls)) == ("ok", 6, 4)
         assert desk.take() == []
         (other,) = one(shard(1, range(10, 13))).to_pylist()
         assert (other["state"], other["asked"], len(model.calls)) == ("ok", 3, 6)
+
+
+def test_rows_that_failed_on_a_worker_that_was_lost_count_as_failed() -> None:
+    """By what was brought of each row first, which is what whoever asked is told."""
+    desk = AnswerDesk()
+    desk.bring(0, [RowAnswer(1, None, "out of memory"), RowAnswer(4, "says 4", None)])
+    desk.bring(0, [RowAnswer(1, "says 1", None), RowAnswer(4, None, "out of memory")])
+    desk.bring(1, [RowAnswer(0, None, "out of memory")])
+    with worker(desk) as (one, model):
+        (counts,) = one(shard(0, range(6))).to_pylist()
+    assert (counts["asked"], counts["failed"], len(model.calls)) == (6, 1, 4)
+    assert sum(answer.error is not None for answer in desk.take()) == 2
 
 
 @pytest.mark.parametrize("why", ["stopped", "late"])

@@ -514,3 +514,24 @@ async def test_an_optional_call_may_fail_while_it_streams() -> None:
         assert ending.outputs["answer"] == [vector("one"), vector("two")]
         await bench.settle()
         bench.assert_idle()
+
+
+async def test_all_who_wait_for_an_instance_to_be_empty_hear_that_it_is() -> None:
+    """Whoever leaves off waiting takes nobody along, and the driver goes on."""
+    go = asyncio.Event()
+    model = Scripted([go, "one"])
+    async with Bench({"llm": [model, HashModel()]}) as bench:
+        await bench.live.drain("llm", 1)  # it has nothing
+        query = bench.start(plan(Generate(inputs={"context": "notes"}), "answer"), inputs())
+        while not model.calls:
+            await asyncio.sleep(0)
+        drained = [asyncio.ensure_future(bench.live.drain("llm", 0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        drained[0].cancel()
+        await asyncio.sleep(0)
+        assert [one.done() for one in drained] == [True, False, False]
+        go.set()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*drained[1:])
+            assert (await query).outputs["answer"] == "one"
+        assert bench.live._draining == {}
