@@ -390,8 +390,7 @@ class EngineQueue:
             return
         if not costs_no_try:
             self.retry_budget.count(cause)
-            followers[0].tries = work.tries + 1
-        followers[0].excused = work.excused
+            work.tries += 1
         self._promote(work, followers, now)
 
     def _fail(self, out: Outbox, works: Iterable[Work], cause: Cause) -> None:

@@ -123,6 +123,21 @@ def test_a_failure_is_one_try_for_all_and_what_goes_on_for_others_is_tried_again
     assert queue.idle
 
 
+def test_a_failure_counts_for_the_most_urgent_of_those_who_are_left() -> None:
+    """That one need not have asked first."""
+    queue = batch_queue()
+    queue.submit(equal(0, "a", total=3, retries=1), 0.0)
+    (dispatch,) = sent(queue)
+    for seq, (run, finish_by) in enumerate({"b": 50.0, "c": 9.0}.items(), 1):
+        queue.submit(equal(seq, run, total=3, retries=1, finish_by=finish_by), 0.0)
+    queue.withdraw("a", 0, 0.1)
+    assert hear(queue, failed(dispatch), 1.0) == []
+    (dispatch,) = sent(queue, 1.0)
+    assert [(piece.work.run, failures(piece.work)) for piece in dispatch.slices] == [("c", 1)]
+    assert hear(queue, failed(dispatch), 2.0) == [Tell(run, Failed(0, AGAIN)) for run in "cb"]
+    assert queue.idle
+
+
 def test_what_came_in_part_is_not_joined() -> None:
     queue = batch_queue(max_batch=2)
     queue.submit(equal(0, "a", total=3), 0.0)
