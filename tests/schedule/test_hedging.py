@@ -15,7 +15,7 @@ from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Dispatch, InstanceDown
 from teola.schedule.hedging import Backup, Hedging
-from teola.schedule.overdue import Overdue
+from teola.schedule.overdue import LEAST_S, Overdue
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.recording import work
@@ -265,6 +265,22 @@ def test_of_two_tries_the_one_that_fails_leaves_the_other(bad: int) -> None:
     world.run(until=70.0)
     assert len(world.ok) >= 1
     assert world.queue.works == {}
+
+
+def test_a_first_try_that_hangs_is_ended_and_the_second_goes_on_alone() -> None:
+    """Both hang: the second one is not late yet when the first one is."""
+    world = two(1.0)
+    for server in world.servers:
+        server.hangs = (50.0, 51.0)
+    world.comes(1, when=50.0)
+    world.run(until=54.9)
+    ((key, backup),) = world.queue.hedging.running.items()  # type: ignore[union-attr]
+    ((first, _),) = world.queue.works[key].flying.values()
+    world.aborted.clear()
+    world.run(until=50.0 + LEAST_S + 0.01)
+    assert [i for _, i in world.aborted] == [first]
+    assert [(late.instance, late.elsewhere) for late in world.late] == [(first, True)]
+    assert world.queue.works[key].flying == {(0, 400): (backup.instance, backup.batch)}
 
 
 def test_who_leaves_ends_both() -> None:

@@ -20,6 +20,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown, LimitsTold
 from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
+    GRAIN_S,
     LONGEST_S,
     MINUTE_S,
     MOST_S,
@@ -739,6 +740,17 @@ def test_a_call_that_is_sent_again_has_the_time_of_its_second_try() -> None:
     overdue.sent(("q", 0), 1, 1, 2.0, now=10.0)
     assert overdue.late(25.9) == []
     assert overdue.late(26.0) == [Late(("q", 0), 1, 1, 16.0, again=False)]
+
+
+def test_draws_of_a_tenth_of_a_second_are_there_again_together() -> None:
+    """What comes at its very end begins the next piece of the minute."""
+    budget = MinuteBudget(4)
+    for at in (0.0, 0.05, GRAIN_S, GRAIN_S):
+        budget.draw(1, at)
+    again = [budget.opens_at(wanted, GRAIN_S) for wanted in (1, 2, 3, 4)]
+    first, second = GRAIN_S + MINUTE_S, 2 * GRAIN_S + MINUTE_S
+    assert again == pytest.approx([first, first, second, second])
+    assert (budget.left(first - 0.01), budget.left(first)) == (0, 2)
 
 
 @pytest.mark.parametrize(("before", "learned"), [(0, None), (1, 1), (4, 4)])
