@@ -124,8 +124,10 @@ class Core:
         if run.state is not None:
             del self.runs[id]
             if run.asker.program == id:
-                for queue in self.queues.values():
+                for name, queue in self.queues.items():
                     queue.placing.paused(ProgramPaused(queue.engine, id, ended=True), now)
+                    if queue.line.held:  # perhaps for that program's sake
+                        self.unsettled[name] = queue
 
     def _ask(self, command: Submit | Withdraw | Recall) -> bool:
         """Do at once what a run wants of a queue, at which a round is due then; whether it was
