@@ -200,8 +200,10 @@ def test_policies_hear_of_programs() -> None:
     assert gate.told == [Paused("p", "tool", False), Paused("p", "", True)]
 
 
-def test_what_the_end_of_a_program_lets_go_is_sent_at_once() -> None:
-    """Though the program ended at another engine, and nothing happens at this one."""
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_the_end_of_a_program_lets_go_is_sent_at_once(dropped: bool) -> None:
+    """Though the program ended at another engine, and nothing happens at this one. dropped: it
+    cannot go on."""
     gate = Gate()
     gate.holds.add("a")
     llm = EngineQueue("llm", [Limits(100, 8, 1, True)], batching.make("fifo"), gate)
@@ -212,7 +214,11 @@ def test_what_the_end_of_a_program_lets_go_is_sent_at_once() -> None:
         core.flush(0.0)
     assert list(llm.line.held) == [("a", 0)]
     let_go(llm, gate, "a")
-    core.tell("p", Cancelled(), 1.0)
+    if dropped:
+        core.drop("p", 1.0)
+    else:
+        core.tell("p", Cancelled(), 1.0)
+    assert gate.told == [Paused("p", "", True)]
     sent_to = [command.engine for command in core.flush(1.0) if isinstance(command, Dispatch)]
     assert sent_to == ["llm"]
 
