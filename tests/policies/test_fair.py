@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from teola.errors import InputError, UnknownName
 from teola.graph import Op
 from teola.policies import batching
+from teola.policies.batching.fair import Fair
+from teola.policies.batching.fifo import Fifo
 from teola.policies.work import Estimate, Slots, Work
 from tests.policies.choosing import kept, slots, take
 from tests.recording import work
@@ -313,3 +315,19 @@ def test_a_wrong_weight_is_refused(weight: object) -> None:
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownName, match=message):
         batching.make("fair", **options)
+
+
+class Knows(Fifo):
+    """A policy whose priorities go by what it was told: how many works it has."""
+
+    def priority(self, work: Work, now: float) -> int:
+        return self._live
+
+
+def test_a_call_is_as_urgent_for_its_server_as_the_policy_of_its_flow_says() -> None:
+    policy = Fair(Knows, "tenant", {})
+    calls = [work(k, run=f"q{k}", tenant=tenant) for k, tenant in enumerate("aab")]
+    for call in calls:
+        policy.add(call, 0.0)
+    assert [policy.priority(call, 0.0) for call in calls] == [2, 2, 1]
+    assert policy.priority(work(3, tenant="c"), 0.0) == 0, "it has no flow"
