@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from teola.errors import EngineError
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue
@@ -120,6 +122,21 @@ def test_a_failure_is_one_try_for_all_and_what_goes_on_for_others_is_tried_again
     (dispatch,) = sent(queue, 1.0)
     assert [(piece.work.run, failures(piece.work)) for piece in dispatch.slices] == [("b", 1)]
     assert hear(queue, failed(dispatch), 2.0) == [Tell(run, Failed(0, AGAIN)) for run in "bc"]
+    assert queue.idle
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_what_a_follower_has_been_told_is_not_written_again(order: str) -> None:
+    """Whichever of them hears of the first token first."""
+    queue = llm_queue()
+    for seq, run in enumerate("ab"):
+        made = call(seq, run=run, primitive=0, retries=2)
+        made.same = "same"
+        queue.submit(made, 0.0)
+    (dispatch,) = sent(queue)
+    for run in order:
+        queue.first_token(FirstToken("e", 0, run, 0, to_client=run == "b"), 0.1)
+    assert hear(queue, failed(dispatch), 1.0) == [Tell(run, Failed(0, AGAIN)) for run in "ab"]
     assert queue.idle
 
 
