@@ -671,6 +671,7 @@ class EngineQueue:
                 self.overdue.came(key, now, here=False)  # it took so long at least
             self.observer.outrun(work, now)
             self._take_place(work, backup, now, ends=True)
+            self._waits_there(work, backup, backup.sent)
         elif work.on(instance):
             self._end_backup(key, out)
 
@@ -710,7 +711,8 @@ class EngineQueue:
             self.placing.took_over(backup.instance, work, now)
 
     def _waits_there(self, work: Work, backup: Backup, now: float) -> None:
-        """What was the second try has not given a token yet, either: it may be overdue."""
+        """What was the second try goes on alone, and may be overdue as well. now: since when it
+        waits for a token."""
         if self.overdue is not None:
             expected = self.expected_s(backup.instance, 0, 0, 0, work.spec.answer_tokens, now)
             pending, key = self.instances[backup.instance].weight, (work.run, work.primitive)

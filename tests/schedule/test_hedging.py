@@ -283,6 +283,28 @@ def test_a_first_try_that_hangs_is_ended_and_the_second_goes_on_alone() -> None:
     assert world.queue.works[key].flying == {(0, 400): (backup.instance, backup.batch)}
 
 
+def test_where_a_second_try_writes_its_instance_shows_life() -> None:
+    """What waits there for memory meanwhile does not wait for a server that hangs."""
+    world = two(1.0)
+    world.servers[0].call_s, world.servers[1].call_s = 40.0, 4.0
+    world.comes(1, when=50.0)
+    world.run(until=53.0)
+    ((key, work),) = world.queue.works.items()
+    overdue = world.queue.overdue
+    assert overdue is not None
+    assert work.on(1)
+    assert not work.prefilling
+    first = work.sent + 2.0
+    assert overdue.written_s(1, 53.0) == pytest.approx(53.0 - first)
+    assert overdue.written_s(0, 53.0) == 0
+    after = overdue.signs.next_order()
+    assert overdue.signs.before(1, after) == pytest.approx(first)
+    overdue.gave(key, 53.0)
+    assert overdue.signs.before(1, after) == 53.0
+    world.run(until=80.0)
+    assert overdue.written_s(1, 80.0) == 0
+
+
 def test_who_leaves_ends_both() -> None:
     world = two(1.0)
     for server in world.servers:
