@@ -14,7 +14,7 @@ import pytest
 
 from teola.cost import StepTime
 from teola.learning.observer import Observer
-from teola.policies.work import Slice, Work
+from teola.policies.work import Slice, Slots, Work
 from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import InstanceDown, LimitsTold
@@ -388,14 +388,17 @@ def test_a_server_that_takes_more_later_is_sent_more() -> None:
     assert len(world.ok) >= 500, "one more in half a minute"
 
 
-def test_the_order_of_those_refused_stays() -> None:
-    world = Refusing(Server(at_once=1, after_s=1.0, call_s=0.2))
+@pytest.mark.parametrize("policy", ["fifo", "topology", "critical_path"])
+def test_the_order_of_those_refused_stays(policy: str) -> None:
+    world = Refusing(Server(at_once=1, after_s=1.0, call_s=0.2), batching=policy)
     world.comes(6)
     world.run(until=1.0)
     waiting = [work.seq for work in world.queue.works.values() if work.queued]
+    assert len(waiting) == 5
+    chosen = world.queue.line.policy.choose(Slots(0, 99, 99, True), 1.0)
+    assert [piece.work.seq for piece in chosen] == sorted(waiting)
     world.run(until=60.0)
     assert len(world.ok) == 6
-    assert len(waiting) == 5
 
 
 def test_others_of_its_pool_take_what_one_refuses() -> None:
