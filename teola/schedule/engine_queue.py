@@ -12,7 +12,7 @@ none is left that is up or worth waiting for, what is queued fails. So it does w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -631,7 +631,7 @@ class EngineQueue:
         if work.same is not None and self.followers.followed(work):
             return  # they hear one stream
         affords = hedging.affords(self.retry_budget.requests, now - due.sent >= 2 * due.usual_s)
-        if not affords or (i := self._idle_besides(at, now)) is None:
+        if not affords or (i := self._idle_besides({at, work.avoid}, now)) is None:
             hedging.again(due, now)
             return
         if work.same is not None:  # who comes later makes a call of its own
@@ -647,14 +647,14 @@ class EngineQueue:
             work.reason = Reason(Because.BACKUP, instances=len(self.instances))
         out.append(Dispatch(self.engine, i, second, (Slice(work, 0, work.total),)))
 
-    def _idle_besides(self, at: int, now: float) -> int | None:
-        """An instance besides `at` where nothing is in flight or waits, none that is known to be
+    def _idle_besides(self, but: Container[int], now: float) -> int | None:
+        """An instance besides these where nothing is in flight or waits, none that is known to be
         slow, and none that is dearer than what would take a call."""
         prefers, asking, instances = self.line.asking.preference, self.line.asking, self.instances
         for i in instances.open(now).instances:
             slow = instances.slowness and instances.slowness[i] > DIFFER
             busy = instances[i].entries or asking.bound_to(i) or slow
-            if i != at and not busy and (prefers is None or prefers.takes(i, 0, now)):
+            if i not in but and not busy and (prefers is None or prefers.takes(i, 0, now)):
                 return i
         return None
 

@@ -305,6 +305,20 @@ def test_where_a_second_try_writes_its_instance_shows_life() -> None:
     assert overdue.written_s(1, 80.0) == 0
 
 
+@pytest.mark.parametrize("failed_there", [False, True])
+def test_a_call_does_not_run_a_second_time_where_it_failed(failed_there: bool) -> None:
+    world = two(1.0)
+    for server in world.servers:
+        server.call_s = 4.0
+    world.comes(1, when=50.0)
+    world.run(until=50.0)
+    ((key, work),) = world.queue.works.items()
+    ((at, _),) = work.flying.values()
+    work.avoid = 1 - at if failed_there else -1
+    world.run(until=51.9)
+    assert world.queue.runs_twice(key) is not failed_there
+
+
 def test_who_leaves_ends_both() -> None:
     world = two(1.0)
     for server in world.servers:
@@ -326,15 +340,15 @@ def test_who_leaves_ends_both() -> None:
 def test_who_waits_for_an_idle_instance_goes_before_a_second_try() -> None:
     world = Hedged(Server(), Server(), Server())
     queue = world.queue
-    assert queue._idle_besides(0, 0.0) == 1
+    assert queue._idle_besides({0}, 0.0) == 1
     bound = work(
         0, run="bound", op=Op.PREFILLING, lane=None, cuttable=False, members=(9,), affinity=1
     )
     queue.submit(bound, 0.0)
-    assert queue._idle_besides(0, 0.0) == 2
-    assert queue._idle_besides(2, 0.0) == 0
+    assert queue._idle_besides({0}, 0.0) == 2
+    assert queue._idle_besides({2}, 0.0) == 0
     queue.down(InstanceDown("e", 0), 0.0)
-    assert queue._idle_besides(2, 0.0) is None
+    assert queue._idle_besides({2}, 0.0) is None
 
 
 @pytest.mark.parametrize(("very_late", "begun"), [(True, [1, 11, 21, 31]), (False, [1, 14, 27])])
