@@ -16,6 +16,7 @@ from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import CallEnded, Dispatch, InstanceDown
 from teola.schedule.hedging import Backup, Hedging
 from teola.schedule.overdue import LEAST_S, Overdue
+from teola.schedule.quota import ApiAccount, MinuteLimits
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.recording import work
@@ -303,6 +304,20 @@ def test_where_a_second_try_writes_its_instance_shows_life() -> None:
     assert overdue.signs.before(1, after) == 53.0
     world.run(until=80.0)
     assert overdue.written_s(1, 80.0) == 0
+
+
+def test_a_second_try_counts_at_its_instance_as_any_call_that_is_sent() -> None:
+    world = two(1.0)
+    instances = world.queue.instances
+    for i, server in enumerate(world.servers):
+        server.call_s = 4.0
+        instances.limit(i, "e", ApiAccount(MinuteLimits(requests=10)))
+    world.comes(1, when=50.0)
+    world.run(until=51.9)
+    (backup,) = world.queue.hedging.running.values()  # type: ignore[union-attr]
+    assert instances[backup.instance].sent_at == backup.sent > 50.0
+    accounts = [instances.limit(i, "e").account for i in range(2)]
+    assert [account.requests.left(51.9) for account in accounts] == [9, 9]
 
 
 @pytest.mark.parametrize("failed_there", [False, True])

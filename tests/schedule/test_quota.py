@@ -17,7 +17,7 @@ from teola.learning.observer import Observer
 from teola.policies.work import Slice, Slots, Work
 from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import InstanceDown, LimitsTold
+from teola.schedule.events import CallEnded, InstanceDown, LimitsTold, Recovered
 from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
     GRAIN_S,
@@ -34,6 +34,7 @@ from teola.schedule.quota import (
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.refusing import ANSWER, Refusing, Server
+from tests.schedule.test_engine_queue import call, llm_queue, sent
 
 BUSY, AWAY = Refusal("busy"), Refusal("away")
 
@@ -784,3 +785,19 @@ def test_what_one_that_is_away_did_not_take_goes_back_to_it_if_there_is_no_other
     world.run(until=60.0)
     assert [i for _, i in world.ok] == [int(other)]
     assert not world.failed
+
+
+def test_a_call_that_nobody_waits_for_any_more_still_tells_of_its_server() -> None:
+    """What it took of a budget, and that an instance which had failed is well again."""
+    queue = llm_queue()
+    account = ApiAccount(MinuteLimits(tokens=1000))
+    queue.instances.limit(0, "e", account)
+    queue.instances.failed(0, 0.0, lost=True)
+    queue.submit(call(0, 40, most_output=100), 31.0)
+    (probe,) = sent(queue, 31.0)
+    assert account.tokens.left(31.0) == 1000 - 140
+    queue.withdraw("q", 0, 32.0)
+    told = queue.call_ended(CallEnded("e", probe.batch, "q", 0, {}, None, 10), 33.0)
+    assert account.tokens.left(33.0) == 1000 - 50
+    assert Recovered("e", 0) in told
+    assert queue.idle
