@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from teola.errors import EngineError
+from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
 from teola.policies import batching, routing
 from teola.policies.work import Work
@@ -512,3 +512,18 @@ def test_a_full_batch_does_not_wait() -> None:
     queue = batch_queue(policy="fifo", max_wait_s=0.1)
     queue.submit(work(0, total=4), 0.0)
     assert len(sent(queue)) == 1
+
+
+def test_where_no_instance_could_be_started_all_are_gone_until_they_could() -> None:
+    queue, why = batch_queue(instances=3), EngineUnavailable("there is no room for it")
+    queue.submit(work(0), 0.0)
+    queue.refuse(why)
+    assert queue.instances.lost
+    assert not any(one.up for one in queue.instances)
+    (told,) = queue.give_up(1.0)
+    assert told == Tell("q", Failed(0, Cause(why)))
+    queue.refuse(None)
+    assert not queue.instances.lost
+    for k in range(1, 4):
+        queue.submit(work(k, total=4), 2.0)
+    assert {one.instance for one in sent(queue, 2.0)} == {0, 1, 2}

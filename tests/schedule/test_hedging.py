@@ -13,7 +13,7 @@ from teola.learning import Learner
 from teola.learning.calls import CallTimes
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import CallEnded, Dispatch, InstanceDown
+from teola.schedule.events import CallEnded, Dispatch, InstanceDown, InstanceDraining, InstanceUp
 from teola.schedule.hedging import Backup, Hedging
 from teola.schedule.overdue import LEAST_S, Overdue
 from teola.schedule.quota import ApiAccount, MinuteLimits
@@ -304,6 +304,45 @@ def test_where_a_second_try_writes_its_instance_shows_life() -> None:
     assert overdue.signs.before(1, after) == 53.0
     world.run(until=80.0)
     assert overdue.written_s(1, 80.0) == 0
+
+
+@pytest.mark.parametrize(("which", "second"), [(0, False), (1, False), (0, True), (1, True)])
+def test_of_several_calls_that_run_twice_each_loses_what_its_instance_had(
+    which: int, second: bool
+) -> None:
+    servers = [Server(call_s=0.2) for _ in range(4)]
+    world = pool(1.0, *servers, straggles=4)
+    world.comes(2, when=50.0)
+    world.run(until=51.5)
+    queue, running = world.queue, dict(world.queue.hedging.running)  # type: ignore[union-attr]
+    assert len(running) == 2
+    firsts = {key: queue.works[key].flying[0, 400] for key in running}
+    key, backup = [*running.items()][which]
+    lost, kept = firsts[key], (backup.instance, backup.batch)
+    if second:
+        lost, kept = kept, lost
+    queue.down(InstanceDown("e", lost[0]), world.now)
+    assert queue.works[key].flying == {(0, 400): kept}
+    assert [*queue.hedging.running] == [one for one in running if one != key]  # type: ignore[union-attr]
+    validate_queue(queue, world.now)
+
+
+def test_all_tries_that_were_ended_on_an_instance_go_with_it() -> None:
+    """Two calls hang there, and their second tries win elsewhere."""
+    servers = [Server(call_s=0.2) for _ in range(3)]
+    world = pool(1.0, *servers, straggles=3)
+    queue = world.queue
+    servers[0].hangs = (50.0, 51.0)
+    for i in (1, 2):
+        servers[i].call_s = 0.2
+        queue.draining(InstanceDraining("e", i), 49.0)
+        world.at(50.1, lambda i=i: queue.up(InstanceUp("e", i), 50.1))  # type: ignore[misc]
+    world.comes(2, when=50.0)
+    world.run(until=60.0)
+    assert [gone.instance for gone in queue.hedging.ending.values()] == [0, 0]  # type: ignore[union-attr]
+    queue.down(InstanceDown("e", 0), world.now)
+    assert not queue.hedging.ending  # type: ignore[union-attr]
+    assert queue.idle
 
 
 def test_a_second_try_counts_at_its_instance_as_any_call_that_is_sent() -> None:

@@ -207,7 +207,7 @@ def test_what_the_end_of_a_program_lets_go_is_sent_at_once(dropped: bool) -> Non
     gate = Gate()
     gate.holds.add("a")
     llm = EngineQueue("llm", [Limits(100, 8, 1, True)], batching.make("fifo"), gate)
-    core = Core({"llm": llm, "python": batch_engine("python", False)}, lambda run, i: 10)
+    core = Core({"python": batch_engine("python", False), "llm": llm}, lambda run, i: 10)
     for run, primitives in (("a", call_of_a_plan("m")), ("p", [tool("t")])):
         core.add(GraphRun(run, plan(*primitives)))
         core.tell(run, START, 0.0)
