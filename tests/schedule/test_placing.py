@@ -382,6 +382,18 @@ def test_what_was_coming_is_expected_no_more(how: str) -> None:
     assert queue.placing._coming == {}
 
 
+def test_all_calls_of_a_batch_are_coming_where_it_went() -> None:
+    routing = ByNameAndKeys()
+    queue = queue_of(routing, instances=1)
+    for run in "ab":
+        queue.submit(call(run, 40, (f"{run}0", f"{run}1")), 0.0)
+    assert sent(queue) == [(0, ["a", "b"])]
+    for run in "ab":
+        assert routing.view.expected((f"{run}0", f"{run}1"), 0.0) == {0: 2}
+        end(queue, run, 1.0)
+    assert not queue.placing._coming
+
+
 def test_evictions_that_are_told_are_told_to_the_policy() -> None:
     routing = ByNameAndKeys()
     queue = queue_of(routing)
