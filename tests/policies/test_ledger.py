@@ -140,6 +140,25 @@ def test_who_waits_tries_again_in_order_when_something_comes_back() -> None:
     assert len(account.waiting) == 2
 
 
+def test_all_who_have_room_go_on_wherever_they_wait() -> None:
+    """Here for an account that others share."""
+    day = BudgetAccount("a day", most_tokens=1_000)
+    ledger, through = Ledger(BudgetAccount(most_tokens=9_000), others=[day]), list[str]()
+    first = ledger.reserve(500, 500)
+    assert first is not None
+
+    def tries(name: str) -> bool:
+        if ledger.reserve(300, 100, least=100) is None:
+            return False
+        through.append(name)
+        return True
+
+    for name in "abc":
+        day.waiting.append(lambda name=name: tries(name))
+    first.give_back()
+    assert (through, len(day.waiting)) == (["a", "b"], 1)
+
+
 def test_errors_say_what_is_left_and_prices_are_checked() -> None:
     ledger = Ledger(BudgetAccount(most_tokens=100, most_cost=0.001))
     assert "0 of 100 tokens and 0 of 0.001 in money" in str(ledger.spent(90))
