@@ -14,7 +14,7 @@ import pytest
 from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
 from teola.policies import batching, routing
-from teola.policies.work import Work
+from teola.policies.work import Size, Work
 from teola.schedule.engine_queue import EngineQueue, Limits
 from teola.schedule.events import (
     AbortRequest,
@@ -29,6 +29,7 @@ from teola.schedule.events import (
     MemberCompleted,
     Retried,
     SetTimer,
+    Sized,
     Tell,
 )
 from teola.schedule.retry_budget import RETRY_FLOOR, RetryBudget
@@ -527,3 +528,13 @@ def test_where_no_instance_could_be_started_all_are_gone_until_they_could() -> N
     for k in range(1, 4):
         queue.submit(work(k, total=4), 2.0)
     assert {one.instance for one in sent(queue, 2.0)} == {0, 1, 2}
+
+
+def test_a_call_that_is_being_measured_has_come_and_has_a_home() -> None:
+    """Rows leave places to it, and it goes to what keeps its sequence."""
+    queue = llm_queue(instances=2)
+    queue.hold(call(0, 0, arrival=3.0, affinity=1, primitive=0))
+    assert queue.instances.last_call == 3.0
+    assert sent(queue, 3.0) == []
+    queue.sized(Sized("e", "q", 0, Size(40)), 4.0)
+    assert [one.instance for one in sent(queue, 4.0)] == [1]

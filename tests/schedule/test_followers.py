@@ -201,6 +201,17 @@ def test_whoever_leads_the_others_has_the_tries_of_all_and_one_place() -> None:
     assert queue.idle
 
 
+def test_who_takes_the_place_of_what_failed_goes_elsewhere_as_that_would() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(equal(0, "young", admitted=5.0, total=3, retries=1), 6.0)
+    (dispatch,) = sent(queue, 6.0)
+    hear(queue, failed(dispatch), 7.0)
+    queue.submit(equal(1, "old", admitted=4.9, total=3, retries=1), 7.0)
+    (again,) = sent(queue, 7.0)
+    assert [piece.work.run for piece in again.slices] == ["old"]
+    assert again.slices[0].work.avoid == dispatch.instance != again.instance
+
+
 @catches(
     "leader-not-alone",
     "equals are answered with what one query's budget cuts off",
