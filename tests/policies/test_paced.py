@@ -316,6 +316,8 @@ def test_either_half_alone_is_refused_with_the_name_of_the_other() -> None:
         pair("fifo", {}, "paced", {})
     with pytest.raises(InputError, match="give them once"):
         pair("paced", {"tau": 5}, "paced", {"tau": 7})
+    with pytest.raises(InputError, match="routing policy 'paced' chooses an instance by itself"):
+        pair("paced", {}, "paced", {"prefer": "cheaper"})
     for at_order, at_place, tau in (
         ({"tau": 5}, {}, 5.0),
         ({}, {"tau": 5}, 5.0),
