@@ -26,6 +26,7 @@ from teola.policies.batching.critical_path import (
     _latest_start,
     _since,
 )
+from teola.policies.lane_heaps import LaneHeaps
 from teola.policies.work import Estimate, Work
 from tests.planted import catches, edited
 from tests.policies.choosing import add, chosen, slots, take
@@ -540,3 +541,23 @@ def test_a_wrong_patience_is_refused(patience: object) -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(UnknownName, match=r"unknown option 'patence' in batching policy 'critic"):
         batching.make("critical_path", patence=1)
+
+
+def test_what_waits_stays_when_what_has_gone_is_swept() -> None:
+    """Of each lane, wherever it is bound."""
+    heaps = LaneHeaps[Any]()
+    lanes = Op.EMBEDDING, Op.RERANKING
+    works = [work(k, affinity=k % 3 - 1, lane=lanes[k % 2]) for k in range(12)]
+    for one in works:
+        heaps.add(one, (one.seq, one))
+    for gone in works[::4]:
+        gone.queued = False
+        heaps.remove()
+    heaps.sweep()
+    places = {
+        entry[-1].seq: (lane, instance)
+        for lane, by_instance in heaps.by_lane.items()
+        for instance, heap in by_instance.items()
+        for entry in heap
+    }
+    assert places == {one.seq: (one.spec.lane, one.affinity) for one in works if one.queued}
