@@ -212,6 +212,16 @@ def test_deadlines_of_what_has_gone_are_forgotten() -> None:
     assert len(policy._coming) < 200
 
 
+def test_what_is_in_a_hurry_is_so_still_when_what_has_gone_is_forgotten() -> None:
+    policy = rich()
+    first, late, bound = work(0, run="old"), due(1, 10.0), due(2, 9.9)
+    bound.affinity = 0
+    add(policy, first, late, bound)
+    assert seqs(policy, 8.0) == [2, 1, 0]
+    policy._sweep()
+    assert seqs(policy, 8.0) == [2, 1, 0]
+
+
 def test_a_call_in_a_hurry_is_more_urgent_in_the_engine_s_own_queue() -> None:
     policy = rich()
     first, last = work(0, run="old"), due(1, 10.0)
@@ -561,3 +571,12 @@ def test_what_waits_stays_when_what_has_gone_is_swept() -> None:
         for entry in heap
     }
     assert places == {one.seq: (one.spec.lane, one.affinity) for one in works if one.queued}
+
+
+def test_rows_press_no_piece_that_is_computed_ahead() -> None:
+    given = {"lane": None, "op": Op.PREFILLING, "cuttable": True}
+    for row_tokens, pressed in ((10, False), (0, True)):
+        policy = CriticalPath()
+        add(policy, work(0, total=5, row_tokens=row_tokens, rows=bool(row_tokens), **given))
+        assert seqs(policy, 1.0, weight=1000) == [0]
+        assert bool(policy._pressed) is pressed
