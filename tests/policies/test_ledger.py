@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from math import inf
 
 import pytest
@@ -134,7 +135,7 @@ def test_who_waits_tries_again_in_order_when_something_comes_back() -> None:
         return True
 
     for name in "abc":
-        account.waiting.append(lambda name=name: tries(name))
+        account.waiting.append(partial(tries, name))
     first.settle(100, 100)
     assert through == ["a"]
     assert len(account.waiting) == 2
@@ -154,7 +155,7 @@ def test_all_who_have_room_go_on_wherever_they_wait() -> None:
         return True
 
     for name in "abc":
-        day.waiting.append(lambda name=name: tries(name))
+        day.waiting.append(partial(tries, name))
     first.give_back()
     assert (through, len(day.waiting)) == (["a", "b"], 1)
 

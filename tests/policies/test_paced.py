@@ -515,3 +515,10 @@ def test_each_call_goes_when_and_where_the_rules_say() -> None:
             for rounds in lives(seed, instances):
                 waited += len(rounds.waiting)
     assert waited > 1000, "there was something to choose"
+
+
+def test_a_call_that_failed_where_it_would_end_first_goes_to_another() -> None:
+    for failed, at in ((-1, 0), (0, 1), (1, 0)):
+        made = paced([(0.001, 0.01), (0.002, 0.02)])
+        submit(made, call("q", 100, 50, avoid=failed))
+        assert sent(made) == [("q", at)]
