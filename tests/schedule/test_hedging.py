@@ -1,4 +1,7 @@
-"""Backup calls: a call whose first token is late runs a second time on an idle instance."""
+"""Backup calls: a call whose first token is late runs a second time on an idle instance.
+
+Long because each way in which one of the two tries may end has its case here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Early binding: where work is bound when it is queued, and when that changes."""
+"""Early binding: where work is bound when it is queued, and when that changes.
+
+Long because all that an instance keeps, and is to compute, has its cases here.
+"""
 
 from collections.abc import Hashable
 from itertools import product
