@@ -66,6 +66,13 @@ def test_each_call_of_a_batch_is_sent_and_each_shift_ends_that_helps_no_more() -
     assert policy.redirect == {}
 
 
+def test_no_calls_are_shifted_from_or_to_an_instance_that_went() -> None:
+    queue = router(policy := e2(shifts=True), 3)
+    policy.redirect = {0: 1, 1: 2, 2: 0}
+    queue.down(InstanceDown("e", 0), 1.0)
+    assert policy.redirect == {1: 2}
+
+
 # --- 4.1: where a call goes -----------------------------------------------------------------
 
 

@@ -168,6 +168,15 @@ def test_running_calls_count_only_if_they_are_to() -> None:
         assert policy_of(alone).ahead_s == pytest.approx((ahead,))
 
 
+def test_instances_that_turn_out_to_differ_are_put_in_order_anew() -> None:
+    made = balanced([(0.001, 0.0)] * 2, alpha=1.0)
+    assert submit(made, call("a", 1000)) == 0
+    view: Any = policy_of(made).view
+    view.profiles = [EngineProfile(step=StepTime(per_token_s=s)) for s in (0.003, 0.001)]
+    assert submit(made, call("b", 1000, seq=1)) == 1
+    assert made.faults.error is None
+
+
 def test_what_was_there_before_an_instance_went_counts_no_more_when_it_ends() -> None:
     made = balanced([(0.001, 0.0)])
     for run in "ab":
