@@ -69,8 +69,10 @@ def test_each_call_of_a_batch_is_sent_and_each_shift_ends_that_helps_no_more() -
 def test_no_calls_are_shifted_from_or_to_an_instance_that_went() -> None:
     queue = router(policy := e2(shifts=True), 3)
     policy.redirect = {0: 1, 1: 2, 2: 0}
+    policy.histories[0].answered(9.0, 0.0)
     queue.down(InstanceDown("e", 0), 1.0)
     assert policy.redirect == {1: 2}
+    assert policy.histories[0].decode_s == 0.5, "a fresh one may be as quick as any"
 
 
 # --- 4.1: where a call goes -----------------------------------------------------------------
