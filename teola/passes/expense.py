@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.graph import DecodeParams, Graph, GrowParams, Primitive
 from teola.graph.ops import DECODES, GROUP_HEADS, PREFILLS
-from teola.habit import Habit
+from teola.habit import MOST_TURNS, Habit
 from teola.passes.estimate import kept_tokens, planned_output, planned_tokens, taken_share
 from teola.price import Price
 from teola.profile import Profile
@@ -164,7 +164,10 @@ def _times(p: Primitive, params: GrowParams, habit: Habit) -> tuple[float, float
     """How many parts: few, as usual, and many."""
     repeated = params.grower.repeated
     if (usual := habit.turns_after(0)) is not None:
-        return _quantile(habit, FEW), usual, _quantile(habit, MANY)
+        few, many = _quantile(habit, FEW), _quantile(habit, MANY)
+        if many == MOST_TURNS:  # and more, which are not told apart
+            many += habit.turns_after(MOST_TURNS) or 0.0
+        return few, usual, many
     if repeated.times is None:
         return float(p.items), float(p.items), float(p.items)
     most = repeated.times if repeated.at_most is None else repeated.at_most
@@ -172,7 +175,8 @@ def _times(p: Primitive, params: GrowParams, habit: Habit) -> tuple[float, float
 
 
 def _quantile(habit: Habit, share: float) -> float:
-    """How many turns `share` of the runs have at most."""
-    runs = habit.turns[0]
-    longer = (k for k in range(1, len(habit.turns)) if habit.turns[k] < runs * (1 - share))
-    return float(next(longer, len(habit.turns)) - 1)
+    """How many turns `share` of the runs have at most, up to MOST_TURNS."""
+    told_apart = habit.turns[: MOST_TURNS + 1]
+    runs = told_apart[0]
+    longer = (k for k in range(1, len(told_apart)) if told_apart[k] < runs * (1 - share))
+    return float(next(longer, len(told_apart)) - 1)

@@ -75,11 +75,13 @@ class Core:
     def drop(self, run: str, now: float) -> list[Command]:
         """Forget a run that cannot go on, and what it has at the engines."""
         self._out.clear()
-        self.runs.pop(run, None)
+        dropped = self.runs.pop(run, None)
         for name, queue in self.queues.items():
             for id, i in [key for key in queue.works if key[0] == run]:
                 queue.withdraw(id, i, now, self._out)
                 self.unsettled[name] = queue
+        if dropped is not None:
+            self._has_ended(dropped, now)
         return self._out.copy()
 
     def tell(self, run: str, event: RunEvent, now: float) -> list[Command]:
@@ -123,9 +125,15 @@ class Core:
         run.handle(event, now)
         if run.state is not None:
             del self.runs[id]
-            if run.asker.program == id:
-                for queue in self.queues.values():
-                    queue.placing.paused(ProgramPaused(queue.engine, id, ended=True), now)
+            self._has_ended(run, now)
+
+    def _has_ended(self, run: Run, now: float) -> None:
+        """Tell policies if a program has ended with this run."""
+        if run.asker.program == run.id:
+            for name, queue in self.queues.items():
+                queue.placing.paused(ProgramPaused(queue.engine, run.id, ended=True), now)
+                if queue.line.held:  # perhaps for that program's sake
+                    self.unsettled[name] = queue
 
     def _ask(self, command: Submit | Withdraw | Recall) -> bool:
         """Do at once what a run wants of a queue, at which a round is due then; whether it was

@@ -12,7 +12,7 @@ none is left that is up or worth waiting for, what is queued fails. So it does w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -390,8 +390,7 @@ class EngineQueue:
             return
         if not costs_no_try:
             self.retry_budget.count(cause)
-            followers[0].tries = work.tries + 1
-        followers[0].excused = work.excused
+            work.tries += 1
         self._promote(work, followers, now)
 
     def _fail(self, out: Outbox, works: Iterable[Work], cause: Cause) -> None:
@@ -632,7 +631,7 @@ class EngineQueue:
         if work.same is not None and self.followers.followed(work):
             return  # they hear one stream
         affords = hedging.affords(self.retry_budget.requests, now - due.sent >= 2 * due.usual_s)
-        if not affords or (i := self._idle_besides(at, now)) is None:
+        if not affords or (i := self._idle_besides({at, work.avoid}, now)) is None:
             hedging.again(due, now)
             return
         if work.same is not None:  # who comes later makes a call of its own
@@ -648,14 +647,14 @@ class EngineQueue:
             work.reason = Reason(Because.BACKUP, instances=len(self.instances))
         out.append(Dispatch(self.engine, i, second, (Slice(work, 0, work.total),)))
 
-    def _idle_besides(self, at: int, now: float) -> int | None:
-        """An instance besides `at` where nothing is in flight or waits, none that is known to be
+    def _idle_besides(self, but: Container[int], now: float) -> int | None:
+        """An instance besides these where nothing is in flight or waits, none that is known to be
         slow, and none that is dearer than what would take a call."""
         prefers, asking, instances = self.line.asking.preference, self.line.asking, self.instances
         for i in instances.open(now).instances:
             slow = instances.slowness and instances.slowness[i] > DIFFER
             busy = instances[i].entries or asking.bound_to(i) or slow
-            if i != at and not busy and (prefers is None or prefers.takes(i, 0, now)):
+            if i not in but and not busy and (prefers is None or prefers.takes(i, 0, now)):
                 return i
         return None
 
@@ -672,6 +671,7 @@ class EngineQueue:
                 self.overdue.came(key, now, here=False)  # it took so long at least
             self.observer.outrun(work, now)
             self._take_place(work, backup, now, ends=True)
+            self._waits_there(work, backup, backup.sent)
         elif work.on(instance):
             self._end_backup(key, out)
 
@@ -711,7 +711,8 @@ class EngineQueue:
             self.placing.took_over(backup.instance, work, now)
 
     def _waits_there(self, work: Work, backup: Backup, now: float) -> None:
-        """What was the second try has not given a token yet, either: it may be overdue."""
+        """What was the second try goes on alone, and may be overdue as well. now: since when it
+        waits for a token."""
         if self.overdue is not None:
             expected = self.expected_s(backup.instance, 0, 0, 0, work.spec.answer_tokens, now)
             pending, key = self.instances[backup.instance].weight, (work.run, work.primitive)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from teola.errors import GraphError
@@ -185,6 +187,23 @@ def test_an_output_that_does_not_exist_is_refused() -> None:
         with pytest.raises(GraphError) as error:
             graph(tool("a"), answer=wrong).validate()
         assert str(error.value) == told
+
+
+def test_the_second_of_what_is_read_or_followed_is_checked_like_the_first() -> None:
+    out = Ref("a", "out")
+    parts = tuple(Part(Role.CONTEXT, ref) for ref in (out, Ref("z", "out")))
+    asks = replace(call("m")[0], inputs=(("prompt", Prompt(parts)),))
+    for broken in (
+        tool("b", "a", "z"),
+        aggregate("b", "a", "z"),
+        asks,
+        tool("b", after=(Order("a", "r"), Order("z", "r"))),
+        tool("b", guards=(Guard("if", "then"), Guard("z", "then"))),
+    ):
+        with pytest.raises(GraphError, match="'z', which does not exist"):
+            graph(condition("if"), tool("a"), broken, answer=out).validate()
+    with pytest.raises(GraphError, match="output 'late' reads 'z', which does not exist"):
+        graph(tool("a"), early=out, late=Ref("z", "out")).validate()
 
 
 def test_a_long_cycle_is_shown() -> None:

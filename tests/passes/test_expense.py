@@ -8,7 +8,8 @@ import pytest
 
 from teola import Agent, App, Condition, Each, Generate, Loop
 from teola.graph import Guard
-from teola.habit import Habit
+from teola.habit import MOST_TURNS, Habit
+from teola.learning.habits import Habits
 from teola.passes.estimate import planned_tokens, taken_share
 from teola.passes.expense import Expense, expenses
 from teola.price import Price
@@ -62,6 +63,31 @@ def test_what_grows_counts_as_often_as_it_is_expected_to() -> None:
     assert usual.answer == pytest.approx(6.5 * 32)
     assert high.answer == pytest.approx(7 * 48)
     assert usual.cached == pytest.approx(6.5 * 8)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([1000] * 10, (MOST_TURNS, 1000, 1000)),
+        ([3] * 5 + [1000] * 5, (3, 501.5, 1000)),
+        ([1] * 9 + [200], (1, 20.9, 200)),
+        ([MOST_TURNS + 1] * 2, (MOST_TURNS, MOST_TURNS + 1, MOST_TURNS + 1)),
+        ([MOST_TURNS] * 2, (MOST_TURNS,) * 3),
+        ([MOST_TURNS - 1] * 2, (MOST_TURNS - 1,) * 3),
+        ([0, 0], (0, 0, 0)),
+    ],
+)
+def test_lists_that_are_longer_than_what_is_told_apart_are_no_shorter_at_most(
+    counts: list[int], expected: tuple[float, float, float]
+) -> None:
+    habits = Habits()
+    for count in counts:
+        habits.turned("app", "each", count)
+    each = Each(note(), over="topics", item="topic", gives={"notes": "answer"})
+    made = App("app", each, inputs={"topics": "texts"}, outputs={"notes": "notes"})
+    graph = made.builder.build(made.builder.configure({}), {"topics": 4})
+    found = expenses(graph, replace(paper("13b"), habits=habits.now()), price_of)
+    assert tuple(expense.calls for expense in found) == pytest.approx(expected)
 
 
 def test_a_branch_counts_as_often_as_it_was_taken() -> None:

@@ -52,7 +52,7 @@ def kept(policy: BatchingPolicy, works_only: bool = True) -> int:
     if isinstance(policy, Topology):
         return len(policy._arrivals) + sum(map(len, policy._buckets.values())) * works_only
     if isinstance(policy, Fifo):
-        return len(policy._queue)
+        return len(policy._queue) + len(policy._again)
     if isinstance(policy, PrefixGroups):
         return max(len(policy._queue), len(policy._kept))
     if isinstance(policy, CriticalPath | Ordered):

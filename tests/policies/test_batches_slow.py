@@ -72,10 +72,10 @@ def in_order(works: Sequence[Work], batch: Batch) -> None:
 
 
 def fifo(works: Sequence[Work], slots: Slots, now: float) -> Batch:
-    """What failed comes first, the last one of that before the others."""
-    again = [one for one in works if one.tries]
+    """What failed comes first, of that the first to arrive."""
+    again = sorted((one for one in works if one.tries), key=lambda one: (one.arrival, one.seq))
     batch = Batch(slots)
-    in_order([*reversed(again), *(one for one in works if not one.tries)], batch)
+    in_order([*again, *(one for one in works if not one.tries)], batch)
     return batch
 
 

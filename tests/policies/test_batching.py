@@ -195,8 +195,9 @@ def test_fifo_without_a_wait_never_wakes() -> None:
 
 def test_fifo_puts_what_failed_first() -> None:
     policy = Fifo()
-    add(policy, work(0), work(1), work(9, tries=1))
-    assert [seq for seq, *_ in chosen(policy, slots(weight=2))] == [9, 0]
+    tried = work(9, tries=1), work(7, tries=2), work(8, tries=1), work(6, tries=1, arrival=1.0)
+    add(policy, work(0), work(1), *tried)
+    assert [seq for seq, *_ in chosen(policy, slots(weight=5))] == [7, 8, 9, 6, 0]
 
 
 # --- per invocation -------------------------------------------------------------------------

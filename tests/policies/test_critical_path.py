@@ -26,6 +26,7 @@ from teola.policies.batching.critical_path import (
     _latest_start,
     _since,
 )
+from teola.policies.lane_heaps import LaneHeaps
 from teola.policies.work import Estimate, Work
 from tests.planted import catches, edited
 from tests.policies.choosing import add, chosen, slots, take
@@ -209,6 +210,16 @@ def test_deadlines_of_what_has_gone_are_forgotten() -> None:
         add(policy, due(k, k + 120.0))
         take(policy, slots(weight=1), float(k))
     assert len(policy._coming) < 200
+
+
+def test_what_is_in_a_hurry_is_so_still_when_what_has_gone_is_forgotten() -> None:
+    policy = rich()
+    first, late, bound = work(0, run="old"), due(1, 10.0), due(2, 9.9)
+    bound.affinity = 0
+    add(policy, first, late, bound)
+    assert seqs(policy, 8.0) == [2, 1, 0]
+    policy._sweep()
+    assert seqs(policy, 8.0) == [2, 1, 0]
 
 
 def test_a_call_in_a_hurry_is_more_urgent_in_the_engine_s_own_queue() -> None:
@@ -540,3 +551,32 @@ def test_a_wrong_patience_is_refused(patience: object) -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(UnknownName, match=r"unknown option 'patence' in batching policy 'critic"):
         batching.make("critical_path", patence=1)
+
+
+def test_what_waits_stays_when_what_has_gone_is_swept() -> None:
+    """Of each lane, wherever it is bound."""
+    heaps = LaneHeaps[Any]()
+    lanes = Op.EMBEDDING, Op.RERANKING
+    works = [work(k, affinity=k % 3 - 1, lane=lanes[k % 2]) for k in range(12)]
+    for one in works:
+        heaps.add(one, (one.seq, one))
+    for gone in works[::4]:
+        gone.queued = False
+        heaps.remove()
+    heaps.sweep()
+    places = {
+        entry[-1].seq: (lane, instance)
+        for lane, by_instance in heaps.by_lane.items()
+        for instance, heap in by_instance.items()
+        for entry in heap
+    }
+    assert places == {one.seq: (one.spec.lane, one.affinity) for one in works if one.queued}
+
+
+def test_rows_press_no_piece_that_is_computed_ahead() -> None:
+    given = {"lane": None, "op": Op.PREFILLING, "cuttable": True}
+    for row_tokens, pressed in ((10, False), (0, True)):
+        policy = CriticalPath()
+        add(policy, work(0, total=5, row_tokens=row_tokens, rows=bool(row_tokens), **given))
+        assert seqs(policy, 1.0, weight=1000) == [0]
+        assert bool(policy._pressed) is pressed

@@ -42,6 +42,39 @@ def with_loads(policy: E2, *loads: float) -> E2:
     return policy
 
 
+def test_calls_of_long_ago_count_on_no_instance() -> None:
+    """Whichever of them is asked next."""
+    queue = router(policy := e2(window_s=10.0), 3)
+    for i in range(3):
+        assert route(queue, f"q{i}", prompt((f"q{i}", 100)), affinity=i) == i
+    assert [history.load_s for history in policy.histories] == [pytest.approx(0.1 + 0.5)] * 3
+    at = route(queue, "late", prompt(("late", 100)), 20.0)
+    loads = [history.load_s for history in policy.histories]
+    assert loads == [pytest.approx(0.6) if i == at else 0.0 for i in range(3)]
+
+
+def test_each_call_of_a_batch_is_sent_and_each_shift_ends_that_helps_no_more() -> None:
+    queue = router(policy := e2(shifts=True), 1)
+    for run in "ab":
+        queue.submit(call(run, prompt((run, 10))), 0.0)
+    send(queue)
+    assert [routed.sent for routed in policy._calls.values()] == [True, True]
+    queue = router(policy := e2(shifts=True), 3)
+    with_loads(policy, 1.0, 1.0, 1.0)
+    policy.redirect = {0: 2, 1: 2}
+    route(queue, "c", prompt(("c", 10)))
+    assert policy.redirect == {}
+
+
+def test_no_calls_are_shifted_from_or_to_an_instance_that_went() -> None:
+    queue = router(policy := e2(shifts=True), 3)
+    policy.redirect = {0: 1, 1: 2, 2: 0}
+    policy.histories[0].answered(9.0, 0.0)
+    queue.down(InstanceDown("e", 0), 1.0)
+    assert policy.redirect == {1: 2}
+    assert policy.histories[0].decode_s == 0.5, "a fresh one may be as quick as any"
+
+
 # --- 4.1: where a call goes -----------------------------------------------------------------
 
 

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from teola.errors import InputError, UnknownName
 from teola.graph import Op
 from teola.policies import batching
-from teola.policies.work import Estimate, Slots, Work
+from teola.policies.batching.fair import Fair
+from teola.policies.batching.fifo import Fifo
+from teola.policies.work import Estimate, Slice, Slots, Work
 from tests.policies.choosing import kept, slots, take
 from tests.recording import work
 
@@ -295,7 +297,7 @@ def test_who_waits_for_company_joins_another_flow_that_goes() -> None:
 @pytest.mark.parametrize("weight", [0, -1, "2", True, None, float("nan"), float("inf")])
 def test_a_wrong_weight_is_refused(weight: object) -> None:
     with pytest.raises(InputError, match="weight of 'a' must be a number above 0"):
-        batching.make("fair", weights={"a": weight})
+        batching.make("fair", weights={"b": 1.0, "a": weight})
 
 
 @pytest.mark.parametrize(
@@ -313,3 +315,35 @@ def test_a_wrong_weight_is_refused(weight: object) -> None:
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UnknownName, match=message):
         batching.make("fair", **options)
+
+
+class Knows(Fifo):
+    """A policy whose priorities go by what it was told: how many works it has."""
+
+    def priority(self, work: Work, now: float) -> int:
+        return self._live
+
+
+def test_a_call_is_as_urgent_for_its_server_as_the_policy_of_its_flow_says() -> None:
+    policy = Fair(Knows, "tenant", {})
+    calls = [work(k, run=f"q{k}", tenant=tenant) for k, tenant in enumerate("aab")]
+    for call in calls:
+        policy.add(call, 0.0)
+    assert [policy.priority(call, 0.0) for call in calls] == [2, 2, 1]
+    assert policy.priority(work(3, tenant="c"), 0.0) == 0, "it has no flow"
+
+
+def test_what_is_left_of_a_batch_is_as_it_was_for_the_next_flow() -> None:
+    asked = list[Slots]()
+
+    class Sees(Fifo):
+        def choose(self, slots: Slots, now: float) -> list[Slice]:
+            asked.append(slots)
+            return super().choose(slots, now)
+
+    policy, given = Fair(Sees, "tenant", {}), Slots(1, 10, 5, True, rationed=True, kept=2)
+    for k, tenant in enumerate("ab"):
+        policy.add(work(k, run=f"q{k}", tenant=tenant, total=4), 0.0)
+    assert len(policy.choose(given, 0.0)) == 2
+    left = given._replace(weight=6, entries=4, idle=False, lane=Op.EMBEDDING)
+    assert asked == [given, left]

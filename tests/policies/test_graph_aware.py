@@ -382,12 +382,13 @@ def test_whoever_never_comes_back_is_not_waited_for() -> None:
 def test_nothing_is_held_for_longer_than_held_s() -> None:
     queue = routed(held_s=0.5)
     owned(queue)
-    ask(queue, "new", prompt(("new", 300)), 2.0)
+    for run in ("new", "other"):
+        ask(queue, run, prompt((run, 300)), 2.0)
     wake = queue.placing.routing.wake_at(2.4)
     assert wake is not None
     assert wake <= 2.5
     queue.dispatch(2.4)
-    assert held(queue) == {"new"}
+    assert held(queue) == {"new", "other"}
     queue.dispatch(2.5)
     assert not held(queue)
     at_once = routed(held_s=0)
@@ -721,7 +722,7 @@ def test_calls_of_others_do_not_follow() -> None:
 # --- prefill ahead --------------------------------------------------------------------------
 
 
-def _piece(queue: EngineQueue, latest_s: float) -> None:
+def _piece(queue: EngineQueue, latest_s: float, run: str = "piece") -> None:
     spec = WorkSpec(
         engine="e",
         op=Op.PARTIAL_PREFILLING,
@@ -731,7 +732,7 @@ def _piece(queue: EngineQueue, latest_s: float) -> None:
         depth=0,
         estimate=Estimate(latest_s=latest_s),
     )
-    piece = call("piece", prompt(("piece", 40)), 0.0)
+    piece = call(run, prompt((run, 40)), 0.0)
     piece.spec = spec
     queue.submit(piece, 0.0)
 
@@ -745,13 +746,14 @@ def test_a_piece_goes_one_prefill_before_the_rest_of_its_prompt() -> None:
     queue = routed()
     for i in (0, 1):
         queue.submit(call(f"busy {i}", (), total=1, affinity=i), 0.0)
-    _piece(queue, 2.0)
-    assert held(queue) == {"piece"}
+    for run in ("piece", "other"):
+        _piece(queue, 2.0, run)
+    assert held(queue) == {"piece", "other"}
     due = queue.placing.routing.wake_at(0.0)
     assert due is not None
     assert 1.9 < due < 2.0
     queue.dispatch(1.9)
-    assert held(queue) == {"piece"}
+    assert held(queue) == {"piece", "other"}
     queue.dispatch(due)
     assert not held(queue)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from math import inf
 
 import pytest
@@ -134,10 +135,73 @@ def test_who_waits_tries_again_in_order_when_something_comes_back() -> None:
         return True
 
     for name in "abc":
-        account.waiting.append(lambda name=name: tries(name))
+        account.waiting.append(partial(tries, name))
     first.settle(100, 100)
     assert through == ["a"]
     assert len(account.waiting) == 2
+
+
+def test_all_who_have_room_go_on_wherever_they_wait() -> None:
+    """Here for an account that others share."""
+    day = BudgetAccount("a day", most_tokens=1_000)
+    ledger, through = Ledger(BudgetAccount(most_tokens=9_000), others=[day]), list[str]()
+    first = ledger.reserve(500, 500)
+    assert first is not None
+
+    def tries(name: str) -> bool:
+        if ledger.reserve(300, 100, least=100) is None:
+            return False
+        through.append(name)
+        return True
+
+    for name in "abc":
+        day.waiting.append(partial(tries, name))
+    first.give_back()
+    assert (through, len(day.waiting)) == (["a", "b"], 1)
+
+
+def test_nobody_overtakes_the_first_who_waits() -> None:
+    account = BudgetAccount(most_tokens=1_000)
+    ledger, asked = Ledger(account), list[str]()
+    first = ledger.reserve(400, 100)
+    assert first is not None
+    assert ledger.reserve(400, 100) is not None
+    account.waiting.append(lambda: asked.append("large") or False)  # type: ignore[func-returns-value]
+    account.waiting.append(lambda: asked.append("small") or True)  # type: ignore[func-returns-value]
+    first.give_back()
+    assert (asked, len(account.waiting)) == (["large"], 2)
+
+
+def test_what_a_query_took_before_counts_on_its_own_bound_and_what_it_takes_on_all() -> None:
+    own, day = BudgetAccount(most_cost=1.0), BudgetAccount("a day", most_cost=1.0)
+    ledger = Ledger(own, around=Ledger(others=[day]), others=[day])
+    assert ledger.accounts == (own, day), "each counts once"
+    ledger.took_before(1_000, 100, DEAR)
+    assert (own.tokens, day.tokens, day.cost) == (1_100, 0, 0.0)
+    assert own.cost == pytest.approx(DEAR.cost(1_000, 100))
+    Ledger(others=[day]).took_before(1_000, 100, DEAR)
+    assert day.tokens == 0
+    ledger.took(1_000, 100, 500, DEAR)
+    cost = DEAR.cost(1_000, 100, 500)
+    assert (own.tokens, day.tokens) == (2_200, 1_100)
+    assert day.cost == pytest.approx(cost)
+    assert own.cost == pytest.approx(DEAR.cost(1_000, 100) + cost)
+    assert (day.open, day.held_tokens, day.held_cost) == (0, 0, 0.0)
+
+
+def test_what_is_taken_reserved_and_kept_is_told_together() -> None:
+    ledger = Ledger(BudgetAccount(most_tokens=1_000, most_cost=1.0))
+    ledger.took(100, 10, 0, DEAR)
+    assert ledger.reserve(200, 20, DEAR) is not None
+    assert ledger.keep(300, 30, DEAR) is not None
+    cost = DEAR.cost(600, 60)
+    assert (
+        ledger.spent(90)
+        .args[0]
+        .startswith(
+            f"this query has taken or reserved 660 of 1,000 tokens and {cost:.6g} of 1 in money; "
+        )
+    )
 
 
 def test_errors_say_what_is_left_and_prices_are_checked() -> None:

@@ -316,6 +316,8 @@ def test_either_half_alone_is_refused_with_the_name_of_the_other() -> None:
         pair("fifo", {}, "paced", {})
     with pytest.raises(InputError, match="give them once"):
         pair("paced", {"tau": 5}, "paced", {"tau": 7})
+    with pytest.raises(InputError, match="routing policy 'paced' chooses an instance by itself"):
+        pair("paced", {}, "paced", {"prefer": "cheaper"})
     for at_order, at_place, tau in (
         ({"tau": 5}, {}, 5.0),
         ({}, {"tau": 5}, 5.0),
@@ -513,3 +515,10 @@ def test_each_call_goes_when_and_where_the_rules_say() -> None:
             for rounds in lives(seed, instances):
                 waited += len(rounds.waiting)
     assert waited > 1000, "there was something to choose"
+
+
+def test_a_call_that_failed_where_it_would_end_first_goes_to_another() -> None:
+    for failed, at in ((-1, 0), (0, 1), (1, 0)):
+        made = paced([(0.001, 0.01), (0.002, 0.02)])
+        submit(made, call("q", 100, 50, avoid=failed))
+        assert sent(made) == [("q", at)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -222,3 +223,16 @@ def comes_and_leaves(places: int) -> None:
         assert sent(queue) == expected, k
         for run in expected:
             end(queue, run, 0.0)
+
+
+def test_nothing_is_remembered_of_a_call_that_has_gone() -> None:
+    limits = Limits(100, 8, 1, True)
+    view: Any = SimpleNamespace(depth=lambda i, keys, before: 3, limits=[limits])
+    policy, one = PrefixGroups(), call("q", prompt(("q", 90)))
+    policy.attach(view)
+    policy.add(one, 0.0)
+    assert [piece.work for piece in policy.choose(Slots(0, 100, 9, True), 0.0)] == [one]
+    assert policy._kept == {("q", 0): {0: 3}}
+    one.queued = False
+    policy.remove(one, 0.0)
+    assert policy._kept == policy._queue == {}

@@ -378,3 +378,13 @@ def test_what_was_learned_fades_whether_they_came_back_or_not() -> None:
         assert sum(bins["kind"]) == REFIT - 1
         getattr(returns, learned)(returns.away("kind", 0.0), 5.0)
         assert sum(bins["kind"]) == pytest.approx(REFIT * FORGET)
+
+
+def test_a_call_that_ended_without_a_token_leads_nobody() -> None:
+    programs, one = Programs(1), call("a", (), total=10, program="p")
+    programs.joined(one, 0, 0, 5)
+    program = programs.get("p")
+    assert program is not None
+    assert len(program.begun) == 1
+    programs.left(one, 1.0)
+    assert not program.begun

@@ -65,3 +65,16 @@ def test_patience_can_be_tuned_too() -> None:
     (found,) = made.tuned(Tuned("e", "batching", {"patience": 0.5}), 0.0)
     assert found == Retuned("e", "batching", {"patience": 0.5})
     assert made.line.policy.patience == 0.5  # type: ignore[attr-defined]
+
+
+def test_each_option_of_several_is_looked_at() -> None:
+    class Two:
+        tunable = {"a": (1.0, 2.0), "b": (3.0,)}
+
+        def tune(self, **options: float) -> None:
+            raise AssertionError(f"{options} were not to be taken over")
+
+    with pytest.raises(InputError, match="declares 'b' as tunable with 1 value"):
+        grid_of(Two())
+    Two.tunable = {"a": (1.0, 2.0)}
+    assert "unknown tunable option 'c'" in tune(Two(), {"a": 1.0, "c": 2.0})

@@ -16,7 +16,7 @@ from teola.policies.routing.call_seconds import InstanceKinds
 from teola.policies.routing.workload_balanced import WorkloadBalanced
 from teola.profile import EngineProfile, StepTime
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import CallEnded, Cause, InstanceDown, InstanceUp
+from teola.schedule.events import CallEnded, Cause, InstanceDown, InstanceDraining, InstanceUp
 from tests.planted import catches, edited
 from tests.policies.unequal import call, end, first, queue, sent, submit, window
 
@@ -161,6 +161,34 @@ def test_running_calls_count_only_if_they_are_to() -> None:
         submit(made, call("q", 1000))
         assert sent(made) == [("q", 0)]
         assert policy_of(made).ahead_s[0] == pytest.approx(ahead)
+        alone = balanced([(0.001, 0.0)], count_running=count_running)
+        for run in "ab":
+            submit(alone, call(run, 500))
+        assert sent(alone) == [("a", 0), ("b", 0)]
+        assert policy_of(alone).ahead_s == pytest.approx((ahead,))
+
+
+def test_instances_that_turn_out_to_differ_are_put_in_order_anew() -> None:
+    made = balanced([(0.001, 0.0)] * 2, alpha=1.0)
+    assert submit(made, call("a", 1000)) == 0
+    view: Any = policy_of(made).view
+    view.profiles = [EngineProfile(step=StepTime(per_token_s=s)) for s in (0.003, 0.001)]
+    assert submit(made, call("b", 1000, seq=1)) == 1
+    assert made.faults.error is None
+
+
+def test_what_was_there_before_an_instance_went_counts_no_more_when_it_ends() -> None:
+    made = balanced([(0.001, 0.0)])
+    for run in "ab":
+        submit(made, call(run, 500))
+    sent(made)
+    made.draining(InstanceDraining("e", 0), 1.0)
+    assert policy_of(made).ahead_s == (0.0,)
+    made.up(InstanceUp("e", 0), 2.0)
+    submit(made, call("new", 1000))
+    for run in "ab":
+        end(made, run, 3.0)
+    assert policy_of(made).ahead_s == pytest.approx((1.0,))
 
 
 def test_the_authors_variant_begins_with_the_first_and_halves_the_slow() -> None:

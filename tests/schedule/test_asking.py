@@ -105,6 +105,19 @@ class InOrder:
         return [*loads]
 
 
+def test_of_those_that_declined_each_that_has_changed_is_asked_again(asking: Asking) -> None:
+    routing: Any = InOrder()
+    loads: Any = dict.fromkeys(range(4))
+    for i in (0, 1, 2):
+        asking.queued(call(i, i))
+    asking.queued(call(9))
+    for i in range(4):
+        asking.declined(i, None)
+    assert [*asking.candidates(routing, loads, 1.0)] == []
+    asking.changed([0, 2, 3])
+    assert [*asking.candidates(routing, loads, 1.0)] == [0, 2, 3]
+
+
 def test_who_declined_is_asked_again_once_anything_has_come_or_gone(asking: Asking) -> None:
     """Also when the same works are there again as when it declined."""
     waiting = [call(k) for k in range(3)]

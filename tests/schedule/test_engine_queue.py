@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from teola.errors import EngineError
+from teola.errors import EngineError, EngineUnavailable
 from teola.graph import Op
 from teola.policies import batching, routing
-from teola.policies.work import Work
+from teola.policies.work import Size, Work
 from teola.schedule.engine_queue import EngineQueue, Limits
 from teola.schedule.events import (
     AbortRequest,
@@ -29,6 +29,7 @@ from teola.schedule.events import (
     MemberCompleted,
     Retried,
     SetTimer,
+    Sized,
     Tell,
 )
 from teola.schedule.retry_budget import RETRY_FLOOR, RetryBudget
@@ -512,3 +513,28 @@ def test_a_full_batch_does_not_wait() -> None:
     queue = batch_queue(policy="fifo", max_wait_s=0.1)
     queue.submit(work(0, total=4), 0.0)
     assert len(sent(queue)) == 1
+
+
+def test_where_no_instance_could_be_started_all_are_gone_until_they_could() -> None:
+    queue, why = batch_queue(instances=3), EngineUnavailable("there is no room for it")
+    queue.submit(work(0), 0.0)
+    queue.refuse(why)
+    assert queue.instances.lost
+    assert not any(one.up for one in queue.instances)
+    (told,) = queue.give_up(1.0)
+    assert told == Tell("q", Failed(0, Cause(why)))
+    queue.refuse(None)
+    assert not queue.instances.lost
+    for k in range(1, 4):
+        queue.submit(work(k, total=4), 2.0)
+    assert {one.instance for one in sent(queue, 2.0)} == {0, 1, 2}
+
+
+def test_a_call_that_is_being_measured_has_come_and_has_a_home() -> None:
+    """Rows leave places to it, and it goes to what keeps its sequence."""
+    queue = llm_queue(instances=2)
+    queue.hold(call(0, 0, arrival=3.0, affinity=1, primitive=0))
+    assert queue.instances.last_call == 3.0
+    assert sent(queue, 3.0) == []
+    queue.sized(Sized("e", "q", 0, Size(40)), 4.0)
+    assert [one.instance for one in sent(queue, 4.0)] == [1]

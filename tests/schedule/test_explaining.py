@@ -10,14 +10,16 @@ import pytest
 from teola.policies.reason import Because, Hold, Reason
 from teola.policies.routing.base import HELD, Loads, RoutingPolicy
 from teola.policies.routing.least_loaded import LeastLoaded
-from teola.policies.work import Slice, Work
+from teola.policies.work import Size, Slice, Work
 from teola.schedule.asking import Asking
+from teola.schedule.events import Sized
 from teola.schedule.explaining import Explaining
 from teola.schedule.faults import Faults
 from teola.schedule.instances import Instances, Limits
 from teola.schedule.preference import Preference
 from teola.schedule.quota import Refusal
 from tests.recording import work
+from tests.schedule.test_engine_queue import call, llm_queue, sent
 
 LLM = Limits(100, 8, 1, True)
 
@@ -187,3 +189,20 @@ def test_a_limit_is_told_of_those_who_were_there_while_it_held() -> None:
     assert holds[1] == (gate, Hold(Because.LIMIT, 2.0))
     assert holds[2] == before
     assert unbound.reason is None
+
+
+def test_a_call_has_waited_for_limits_since_it_was_there_and_measured() -> None:
+    queue = llm_queue(tokens=1000)
+    queue.placing.explain()
+    queue.instances.limit(0, "e").closed_until = 5.0
+    queue.submit(call(0, run="first"), 0.0)
+    queue.hold(call(1, 0, run="measured", primitive=0))
+    assert sent(queue, 0.0) == []
+    queue.submit(call(2, run="second"), 3.0)
+    queue.sized(Sized("e", "measured", 0, Size(40)), 4.0)
+    (dispatch,) = sent(queue, 5.0)
+    waited = {piece.work.run: piece.work.reason for piece in dispatch.slices}
+    for run, seconds in {"first": 5.0, "second": 2.0, "measured": 1.0}.items():
+        reason = waited[run]
+        assert reason is not None
+        assert reason.holds == (Hold(Because.LIMIT, seconds),), run

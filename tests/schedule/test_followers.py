@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from teola.errors import EngineError
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue
@@ -123,6 +125,36 @@ def test_a_failure_is_one_try_for_all_and_what_goes_on_for_others_is_tried_again
     assert queue.idle
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_what_a_follower_has_been_told_is_not_written_again(order: str) -> None:
+    """Whichever of them hears of the first token first."""
+    queue = llm_queue()
+    for seq, run in enumerate("ab"):
+        made = call(seq, run=run, primitive=0, retries=2)
+        made.same = "same"
+        queue.submit(made, 0.0)
+    (dispatch,) = sent(queue)
+    for run in order:
+        queue.first_token(FirstToken("e", 0, run, 0, to_client=run == "b"), 0.1)
+    assert hear(queue, failed(dispatch), 1.0) == [Tell(run, Failed(0, AGAIN)) for run in "ab"]
+    assert queue.idle
+
+
+def test_a_failure_counts_for_the_most_urgent_of_those_who_are_left() -> None:
+    """That one need not have asked first."""
+    queue = batch_queue()
+    queue.submit(equal(0, "a", total=3, retries=1), 0.0)
+    (dispatch,) = sent(queue)
+    for seq, (run, finish_by) in enumerate({"b": 50.0, "c": 9.0}.items(), 1):
+        queue.submit(equal(seq, run, total=3, retries=1, finish_by=finish_by), 0.0)
+    queue.withdraw("a", 0, 0.1)
+    assert hear(queue, failed(dispatch), 1.0) == []
+    (dispatch,) = sent(queue, 1.0)
+    assert [(piece.work.run, failures(piece.work)) for piece in dispatch.slices] == [("c", 1)]
+    assert hear(queue, failed(dispatch), 2.0) == [Tell(run, Failed(0, AGAIN)) for run in "cb"]
+    assert queue.idle
+
+
 def test_what_came_in_part_is_not_joined() -> None:
     queue = batch_queue(max_batch=2)
     queue.submit(equal(0, "a", total=3), 0.0)
@@ -167,6 +199,17 @@ def test_whoever_leads_the_others_has_the_tries_of_all_and_one_place() -> None:
     assert queue.faults.error is None
     assert hear(queue, failed(dispatch), 8.0) == [Tell("young", Failed(0, AGAIN))]
     assert queue.idle
+
+
+def test_who_takes_the_place_of_what_failed_goes_elsewhere_as_that_would() -> None:
+    queue = batch_queue(instances=2)
+    queue.submit(equal(0, "young", admitted=5.0, total=3, retries=1), 6.0)
+    (dispatch,) = sent(queue, 6.0)
+    hear(queue, failed(dispatch), 7.0)
+    queue.submit(equal(1, "old", admitted=4.9, total=3, retries=1), 7.0)
+    (again,) = sent(queue, 7.0)
+    assert [piece.work.run for piece in again.slices] == ["old"]
+    assert again.slices[0].work.avoid == dispatch.instance != again.instance
 
 
 @catches(

@@ -10,7 +10,16 @@ import pytest
 from teola.graph import Op, Part, Prompt, Ref, Role
 from teola.passes.rewrite import map_refs
 from teola.schedule.core import Core
-from teola.schedule.events import AbortRequest, Cancelled, Fused, Release, Skipped, State
+from teola.schedule.events import (
+    AbortRequest,
+    Cancelled,
+    Completed,
+    Fused,
+    Release,
+    Skipped,
+    Started,
+    State,
+)
 from teola.schedule.graph_run import GraphRun
 from teola.schedule.plan import Plan
 from teola.schedule.validate import validate, validate_stored
@@ -142,6 +151,35 @@ def test_what_a_piece_reads_is_kept_until_the_call_is_over() -> None:
     done = [*run_functions(bed, 0.0), *run_functions(bed, 1.0)]
     assert Fused("q", p.index["m.ahead"]) in done
     assert Release("q", p.index["early"]) not in done
+
+
+def test_all_that_pieces_read_is_let_go_when_their_call_is_over() -> None:
+    reads = {"m.ahead": ("early", "soon"), "m.middle": ("late",), "m.prefill": ("later",)}
+    ahead, rest, decoding = call("m", ahead=True, late="later")
+    prompts = {
+        id: ("prompt", Prompt(tuple(Part(Role.CONTEXT, Ref(source, "out")) for source in sources)))
+        for id, sources in reads.items()
+    }
+    ahead = replace(ahead, inputs=(prompts["m.ahead"],))
+    middle = replace(
+        rest,
+        id="m.middle",
+        op=Op.PARTIAL_PREFILLING,
+        inputs=(("sequence", Ref("m.ahead", "sequence")), prompts["m.middle"]),
+    )
+    rest = replace(rest, inputs=(("sequence", Ref("m.middle", "sequence")), prompts["m.prefill"]))
+    sources = [source for of in reads.values() for source in of]
+    p = plan(*map(tool, sources), ahead, middle, rest, decoding)
+    run, out = GraphRun("q", p), list[Any]()
+    run.attach(out, lambda command: True)
+    run.handle(Started({"question": 1, "notes": 1}), 0.0)
+    for id in (*sources, "m.prefill"):
+        run.handle(Completed(p.index[id], dict.fromkeys(p.primitives[p.index[id]].outputs, 1)), 1.0)
+    assert run.fused == {p.index["m.prefill"]: (p.index["m.ahead"], p.index["m.middle"])}
+    assert not [c for c in out if isinstance(c, Release)]
+    run.handle(Completed(p.index["m"], {"out": 1}), 2.0)
+    released = {p.ids[c.primitive] for c in out if isinstance(c, Release)}
+    assert released >= {*sources}
 
 
 def test_a_query_that_is_cancelled_leaves_nothing() -> None:

@@ -120,6 +120,15 @@ def test_what_a_call_reads_is_kept_until_it_is_over() -> None:
     assert ("release", "m.ahead") in t.done("m.1")
 
 
+def test_all_that_a_call_reads_is_let_go_when_it_is_over() -> None:
+    t = told(tool("late"), *call("m", ahead=True, late="late"))
+    t.start()
+    for id in ("late", "m.ahead", "m.prefill"):
+        assert not [what for what, _ in t.done(id) if what == "release"]
+    released = {id for what, id in t.done("m") if what == "release"}
+    assert released >= {"late", "m.ahead"}
+
+
 def test_a_call_ends_with_the_last_item_that_somebody_reads() -> None:
     t = told(*call("m", 3), tool("x", "m.1"))
     assert t.start() == [("skipped", "m.2"), ("submit", "m.prefill")]
@@ -279,9 +288,9 @@ def test_a_query_ends_when_its_outputs_and_effects_are_done() -> None:
 
 
 def test_pure_work_that_nobody_reads_never_runs() -> None:
-    pure = [tool("a"), tool("b", "a")]
+    pure = [tool("a"), tool("b", "a"), tool("c")]
     t = told(*(replace(p, params=ToolParams(len, pure=True)) for p in pure), tool("z"))
-    assert t.start() == [("skipped", "b"), ("skipped", "a"), ("submit", "z")]
+    assert t.start() == [("skipped", "b"), ("skipped", "a"), ("skipped", "c"), ("submit", "z")]
 
 
 def test_a_failure_withdraws_all_that_was_submitted() -> None:

@@ -107,3 +107,13 @@ def test_nested_guards_must_all_hold() -> None:
     t.start()
     assert t.done("if", branch="then") == [("release", "if"), ("control", "inner")]
     assert ("skipped", "a") in t.done("inner", branch="then")
+
+
+def test_of_two_that_decide_on_the_same_the_second_need_not_any_more() -> None:
+    for first, second in (("if", "then_if"), ("then_if", "if")):
+        guards = Guard("if", "then"), Guard("then_if", "then")
+        t = told(condition("if"), condition("then_if"), tool("x", guards=guards), tool("z"))
+        t.start()
+        told_of = t.done(first, branch="otherwise")
+        assert told_of[0] == ("skipped", "x")
+        assert ("skipped", second) in told_of

@@ -1,4 +1,7 @@
-"""Backup calls: a call whose first token is late runs a second time on an idle instance."""
+"""Backup calls: a call whose first token is late runs a second time on an idle instance.
+
+Long because each way in which one of the two tries may end has its case here.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,10 @@ from teola.learning import Learner
 from teola.learning.calls import CallTimes
 from teola.policies.work import Work
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import CallEnded, Dispatch, InstanceDown
+from teola.schedule.events import CallEnded, Dispatch, InstanceDown, InstanceDraining, InstanceUp
 from teola.schedule.hedging import Backup, Hedging
-from teola.schedule.overdue import Overdue
+from teola.schedule.overdue import LEAST_S, Overdue
+from teola.schedule.quota import ApiAccount, MinuteLimits
 from teola.schedule.validate import validate_queue
 from tests.planted import catches, edited
 from tests.recording import work
@@ -267,6 +271,111 @@ def test_of_two_tries_the_one_that_fails_leaves_the_other(bad: int) -> None:
     assert world.queue.works == {}
 
 
+def test_a_first_try_that_hangs_is_ended_and_the_second_goes_on_alone() -> None:
+    """Both hang: the second one is not late yet when the first one is."""
+    world = two(1.0)
+    for server in world.servers:
+        server.hangs = (50.0, 51.0)
+    world.comes(1, when=50.0)
+    world.run(until=54.9)
+    ((key, backup),) = world.queue.hedging.running.items()  # type: ignore[union-attr]
+    ((first, _),) = world.queue.works[key].flying.values()
+    world.aborted.clear()
+    world.run(until=50.0 + LEAST_S + 0.01)
+    assert [i for _, i in world.aborted] == [first]
+    assert [(late.instance, late.elsewhere) for late in world.late] == [(first, True)]
+    assert world.queue.works[key].flying == {(0, 400): (backup.instance, backup.batch)}
+
+
+def test_where_a_second_try_writes_its_instance_shows_life() -> None:
+    """What waits there for memory meanwhile does not wait for a server that hangs."""
+    world = two(1.0)
+    world.servers[0].call_s, world.servers[1].call_s = 40.0, 4.0
+    world.comes(1, when=50.0)
+    world.run(until=53.0)
+    ((key, work),) = world.queue.works.items()
+    overdue = world.queue.overdue
+    assert overdue is not None
+    assert work.on(1)
+    assert not work.prefilling
+    first = work.sent + 2.0
+    assert overdue.written_s(1, 53.0) == pytest.approx(53.0 - first)
+    assert overdue.written_s(0, 53.0) == 0
+    after = overdue.signs.next_order()
+    assert overdue.signs.before(1, after) == pytest.approx(first)
+    overdue.gave(key, 53.0)
+    assert overdue.signs.before(1, after) == 53.0
+    world.run(until=80.0)
+    assert overdue.written_s(1, 80.0) == 0
+
+
+@pytest.mark.parametrize(("which", "second"), [(0, False), (1, False), (0, True), (1, True)])
+def test_of_several_calls_that_run_twice_each_loses_what_its_instance_had(
+    which: int, second: bool
+) -> None:
+    servers = [Server(call_s=0.2) for _ in range(4)]
+    world = pool(1.0, *servers, straggles=4)
+    world.comes(2, when=50.0)
+    world.run(until=51.5)
+    queue, running = world.queue, dict(world.queue.hedging.running)  # type: ignore[union-attr]
+    assert len(running) == 2
+    firsts = {key: queue.works[key].flying[0, 400] for key in running}
+    key, backup = [*running.items()][which]
+    lost, kept = firsts[key], (backup.instance, backup.batch)
+    if second:
+        lost, kept = kept, lost
+    queue.down(InstanceDown("e", lost[0]), world.now)
+    assert queue.works[key].flying == {(0, 400): kept}
+    assert [*queue.hedging.running] == [one for one in running if one != key]  # type: ignore[union-attr]
+    validate_queue(queue, world.now)
+
+
+def test_all_tries_that_were_ended_on_an_instance_go_with_it() -> None:
+    """Two calls hang there, and their second tries win elsewhere."""
+    servers = [Server(call_s=0.2) for _ in range(3)]
+    world = pool(1.0, *servers, straggles=3)
+    queue = world.queue
+    servers[0].hangs = (50.0, 51.0)
+    for i in (1, 2):
+        servers[i].call_s = 0.2
+        queue.draining(InstanceDraining("e", i), 49.0)
+        world.at(50.1, lambda i=i: queue.up(InstanceUp("e", i), 50.1))  # type: ignore[misc]
+    world.comes(2, when=50.0)
+    world.run(until=60.0)
+    assert [gone.instance for gone in queue.hedging.ending.values()] == [0, 0]  # type: ignore[union-attr]
+    queue.down(InstanceDown("e", 0), world.now)
+    assert not queue.hedging.ending  # type: ignore[union-attr]
+    assert queue.idle
+
+
+def test_a_second_try_counts_at_its_instance_as_any_call_that_is_sent() -> None:
+    world = two(1.0)
+    instances = world.queue.instances
+    for i, server in enumerate(world.servers):
+        server.call_s = 4.0
+        instances.limit(i, "e", ApiAccount(MinuteLimits(requests=10)))
+    world.comes(1, when=50.0)
+    world.run(until=51.9)
+    (backup,) = world.queue.hedging.running.values()  # type: ignore[union-attr]
+    assert instances[backup.instance].sent_at == backup.sent > 50.0
+    accounts = [instances.limit(i, "e").account for i in range(2)]
+    assert [account.requests.left(51.9) for account in accounts] == [9, 9]
+
+
+@pytest.mark.parametrize("failed_there", [False, True])
+def test_a_call_does_not_run_a_second_time_where_it_failed(failed_there: bool) -> None:
+    world = two(1.0)
+    for server in world.servers:
+        server.call_s = 4.0
+    world.comes(1, when=50.0)
+    world.run(until=50.0)
+    ((key, work),) = world.queue.works.items()
+    ((at, _),) = work.flying.values()
+    work.avoid = 1 - at if failed_there else -1
+    world.run(until=51.9)
+    assert world.queue.runs_twice(key) is not failed_there
+
+
 def test_who_leaves_ends_both() -> None:
     world = two(1.0)
     for server in world.servers:
@@ -288,15 +397,15 @@ def test_who_leaves_ends_both() -> None:
 def test_who_waits_for_an_idle_instance_goes_before_a_second_try() -> None:
     world = Hedged(Server(), Server(), Server())
     queue = world.queue
-    assert queue._idle_besides(0, 0.0) == 1
+    assert queue._idle_besides({0}, 0.0) == 1
     bound = work(
         0, run="bound", op=Op.PREFILLING, lane=None, cuttable=False, members=(9,), affinity=1
     )
     queue.submit(bound, 0.0)
-    assert queue._idle_besides(0, 0.0) == 2
-    assert queue._idle_besides(2, 0.0) == 0
+    assert queue._idle_besides({0}, 0.0) == 2
+    assert queue._idle_besides({2}, 0.0) == 0
     queue.down(InstanceDown("e", 0), 0.0)
-    assert queue._idle_besides(2, 0.0) is None
+    assert queue._idle_besides({2}, 0.0) is None
 
 
 @pytest.mark.parametrize(("very_late", "begun"), [(True, [1, 11, 21, 31]), (False, [1, 14, 27])])

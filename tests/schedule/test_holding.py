@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
+from teola.policies import batching
 from teola.policies.routing import ANY, RoutingPolicy
 from teola.policies.routing.base import HELD, MOST_HELD_S, Left, Paused, holdable
 from teola.policies.work import Work
 from teola.schedule import validate
+from teola.schedule.core import Core
 from teola.schedule.engine_queue import EngineQueue
 from teola.schedule.events import (
     CallEnded,
+    Cancelled,
     Cause,
+    Dispatch,
     Failed,
     InstanceDown,
     InstanceUp,
@@ -22,9 +26,15 @@ from teola.schedule.events import (
     SetTimer,
     Tell,
 )
+from teola.schedule.graph_run import GraphRun
+from teola.schedule.instances import Limits
 from teola.schedule.placing import Placing
 from teola.schedule.waiting_line import WaitingLine
 from tests.planted import catches, edited
+from tests.schedule.plans import call as call_of_a_plan
+from tests.schedule.plans import plan, tool
+from tests.schedule.test_core import START
+from tests.schedule.test_core import queue as batch_engine
 from tests.schedule.test_placing import LOST, call, queue_of, sent
 
 
@@ -188,6 +198,29 @@ def test_policies_hear_of_programs() -> None:
     queue.paused(ProgramPaused("e", "p", "tool"), 0.0)
     queue.paused(ProgramPaused("e", "p", ended=True), 1.0)
     assert gate.told == [Paused("p", "tool", False), Paused("p", "", True)]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_what_the_end_of_a_program_lets_go_is_sent_at_once(dropped: bool) -> None:
+    """Though the program ended at another engine, and nothing happens at this one. dropped: it
+    cannot go on."""
+    gate = Gate()
+    gate.holds.add("a")
+    llm = EngineQueue("llm", [Limits(100, 8, 1, True)], batching.make("fifo"), gate)
+    core = Core({"python": batch_engine("python", False), "llm": llm}, lambda run, i: 10)
+    for run, primitives in (("a", call_of_a_plan("m")), ("p", [tool("t")])):
+        core.add(GraphRun(run, plan(*primitives)))
+        core.tell(run, START, 0.0)
+        core.flush(0.0)
+    assert list(llm.line.held) == [("a", 0)]
+    let_go(llm, gate, "a")
+    if dropped:
+        core.drop("p", 1.0)
+    else:
+        core.tell("p", Cancelled(), 1.0)
+    assert gate.told == [Paused("p", "", True)]
+    sent_to = [command.engine for command in core.flush(1.0) if isinstance(command, Dispatch)]
+    assert sent_to == ["llm"]
 
 
 def test_a_held_work_that_is_bound_is_found_out() -> None:

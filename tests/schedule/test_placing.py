@@ -1,4 +1,7 @@
-"""Early binding: where work is bound when it is queued, and when that changes."""
+"""Early binding: where work is bound when it is queued, and when that changes.
+
+Long because all that an instance keeps, and is to compute, has its cases here.
+"""
 
 from collections.abc import Hashable
 from itertools import product
@@ -380,6 +383,18 @@ def test_what_was_coming_is_expected_no_more(how: str) -> None:
     kept = {"withdrawn": {}, "lost": {0: 4}}.get(how, {1: 4})
     assert routing.view.expected(LONG, 2.0) == routing.view.hits(LONG, 2.0) == kept
     assert queue.placing._coming == {}
+
+
+def test_all_calls_of_a_batch_are_coming_where_it_went() -> None:
+    routing = ByNameAndKeys()
+    queue = queue_of(routing, instances=1)
+    for run in "ab":
+        queue.submit(call(run, 40, (f"{run}0", f"{run}1")), 0.0)
+    assert sent(queue) == [(0, ["a", "b"])]
+    for run in "ab":
+        assert routing.view.expected((f"{run}0", f"{run}1"), 0.0) == {0: 2}
+        end(queue, run, 1.0)
+    assert not queue.placing._coming
 
 
 def test_evictions_that_are_told_are_told_to_the_policy() -> None:

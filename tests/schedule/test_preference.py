@@ -184,6 +184,17 @@ def test_it_wakes_for_the_oldest_that_waits_and_is_bound_to_none() -> None:
             assert prefers.wake_at(now) == (due if now < due < inf else None)
 
 
+def test_nothing_is_expected_before_a_call_has_come_back() -> None:
+    """However short the time is that a call may wait, it waits for that."""
+    world = providers(Server(), Server(), most_s=0.5, most=1)
+    prefers = world.queue.line.asking.preference
+    assert prefers is not None
+    prefers.queued(work(0, arrival=10.0))
+    assert [prefers.takes(1, 9, now) for now in (10.0, 10.4, 10.5)] == [False, False, True]
+    prefers.came_back(0, 0.2)
+    assert [prefers.takes(1, waiting, 10.0) for waiting in (2, 3)] == [False, True]
+
+
 @catches(
     "closed-for-longer",
     "a cheaper one that opens just now is not waited for",

@@ -14,12 +14,13 @@ import pytest
 
 from teola.cost import StepTime
 from teola.learning.observer import Observer
-from teola.policies.work import Slice, Work
+from teola.policies.work import Slice, Slots, Work
 from teola.profile import EngineProfile
 from teola.schedule.engine_queue import EngineQueue
-from teola.schedule.events import InstanceDown, LimitsTold
+from teola.schedule.events import CallEnded, InstanceDown, LimitsTold, Recovered
 from teola.schedule.overdue import ENOUGH, FACTOR, LEAST_S, UNKNOWN_S, Late, Overdue
 from teola.schedule.quota import (
+    GRAIN_S,
     LONGEST_S,
     MINUTE_S,
     MOST_S,
@@ -33,6 +34,7 @@ from teola.schedule.quota import (
 from tests.planted import catches, edited
 from tests.recording import work
 from tests.schedule.refusing import ANSWER, Refusing, Server
+from tests.schedule.test_engine_queue import call, llm_queue, sent
 
 BUSY, AWAY = Refusal("busy"), Refusal("away")
 
@@ -387,14 +389,17 @@ def test_a_server_that_takes_more_later_is_sent_more() -> None:
     assert len(world.ok) >= 500, "one more in half a minute"
 
 
-def test_the_order_of_those_refused_stays() -> None:
-    world = Refusing(Server(at_once=1, after_s=1.0, call_s=0.2))
+@pytest.mark.parametrize("policy", ["fifo", "topology", "critical_path"])
+def test_the_order_of_those_refused_stays(policy: str) -> None:
+    world = Refusing(Server(at_once=1, after_s=1.0, call_s=0.2), batching=policy)
     world.comes(6)
     world.run(until=1.0)
     waiting = [work.seq for work in world.queue.works.values() if work.queued]
+    assert len(waiting) == 5
+    chosen = world.queue.line.policy.choose(Slots(0, 99, 99, True), 1.0)
+    assert [piece.work.seq for piece in chosen] == sorted(waiting)
     world.run(until=60.0)
     assert len(world.ok) == 6
-    assert len(waiting) == 5
 
 
 def test_others_of_its_pool_take_what_one_refuses() -> None:
@@ -741,6 +746,17 @@ def test_a_call_that_is_sent_again_has_the_time_of_its_second_try() -> None:
     assert overdue.late(26.0) == [Late(("q", 0), 1, 1, 16.0, again=False)]
 
 
+def test_draws_of_a_tenth_of_a_second_are_there_again_together() -> None:
+    """What comes at its very end begins the next piece of the minute."""
+    budget = MinuteBudget(4)
+    for at in (0.0, 0.05, GRAIN_S, GRAIN_S):
+        budget.draw(1, at)
+    again = [budget.opens_at(wanted, GRAIN_S) for wanted in (1, 2, 3, 4)]
+    first, second = GRAIN_S + MINUTE_S, 2 * GRAIN_S + MINUTE_S
+    assert again == pytest.approx([first, first, second, second])
+    assert (budget.left(first - 0.01), budget.left(first)) == (0, 2)
+
+
 @pytest.mark.parametrize(("before", "learned"), [(0, None), (1, 1), (4, 4)])
 def test_so_many_a_minute_are_learned_when_one_beyond_them_is_refused(
     before: int, learned: int | None
@@ -769,3 +785,19 @@ def test_what_one_that_is_away_did_not_take_goes_back_to_it_if_there_is_no_other
     world.run(until=60.0)
     assert [i for _, i in world.ok] == [int(other)]
     assert not world.failed
+
+
+def test_a_call_that_nobody_waits_for_any_more_still_tells_of_its_server() -> None:
+    """What it took of a budget, and that an instance which had failed is well again."""
+    queue = llm_queue()
+    account = ApiAccount(MinuteLimits(tokens=1000))
+    queue.instances.limit(0, "e", account)
+    queue.instances.failed(0, 0.0, lost=True)
+    queue.submit(call(0, 40, most_output=100), 31.0)
+    (probe,) = sent(queue, 31.0)
+    assert account.tokens.left(31.0) == 1000 - 140
+    queue.withdraw("q", 0, 32.0)
+    told = queue.call_ended(CallEnded("e", probe.batch, "q", 0, {}, None, 10), 33.0)
+    assert account.tokens.left(33.0) == 1000 - 50
+    assert Recovered("e", 0) in told
+    assert queue.idle

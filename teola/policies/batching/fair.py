@@ -47,16 +47,19 @@ class Flow:
 
     tag: what it was given, divided by its weight, since all began anew. entry: its place in the
     heap of those that have something queued. rows: how many of its works are windows of rows that
-    leave room to calls.
+    leave room to calls. priority: of one of its works, by its own policy.
     """
 
-    __slots__ = ("entry", "inner", "live", "name", "rows", "seq", "tag", "tenant", "weight")
+    __slots__ = (
+        *("entry", "inner", "live", "name", "priority", "rows", "seq", "tag", "tenant", "weight"),
+    )
 
     def __init__(
         self, name: str, tenant: str, seq: int, weight: float, tag: float, inner: BatchingPolicy
     ) -> None:
         self.name, self.seq, self.weight, self.tag, self.inner = name, seq, weight, tag, inner
         self.tenant, self.live, self.rows = tenant, 0, 0
+        self.priority = priorities(inner)
         self.entry: FlowEntry | None = None
 
 
@@ -167,7 +170,8 @@ class Fair:
 
     def priority(self, work: Work, now: float) -> int:
         """As within its flow: what was sent has had its turn among the flows."""
-        return self._priority(work, now)
+        flow = self._flows.get(self._name(work))
+        return self._priority(work, now) if flow is None else flow.priority(work, now)
 
     def wake_at(self, now: float) -> float | None:
         times = (flow.inner.wake_at(now) for flow in self._asked)

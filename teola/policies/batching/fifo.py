@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from math import inf
 
 from teola.errors import InputError
@@ -21,6 +24,8 @@ class Fifo:
             )
         self.max_wait_s = max_wait_s
         self._queue: deque[Work] = deque()
+        self._again: list[tuple[float, int, int, Work]] = []
+        """What failed or was refused goes before all others, the first to arrive first."""
         self._live = 0
 
     @property
@@ -31,20 +36,21 @@ class Fifo:
     def add(self, work: Work, now: float) -> None:
         self._live += 1
         if work.tries:
-            self._queue.appendleft(work)
+            insort(self._again, (work.arrival, work.seq, work.tries, work))
         else:
             self._queue.append(work)
 
     def remove(self, work: Work, now: float) -> None:
         self._live -= 1
         self._prune()
-        if len(self._queue) > 64 + 2 * self._live:
+        if len(self._queue) + len(self._again) > 64 + 2 * self._live:
             self._queue = deque(work for work in self._queue if work.queued)
+            self._again = [entry for entry in self._again if entry[-1].queued]
 
     def choose(self, slots: Slots, now: float) -> list[Slice]:
         self._prune()
         taker = Taker(slots)
-        for work in self._queue:
+        for work in self._in_order():
             if work.queued and taker.fits(work) and not taker.take(work):
                 break
         if self._waits(taker, now):
@@ -59,7 +65,7 @@ class Fifo:
         self._prune()
         if not self.max_wait_s:
             return None
-        times = (work.arrival + self.max_wait_s for work in self._queue if work.queued)
+        times = (work.arrival + self.max_wait_s for work in self._in_order() if work.queued)
         return next((at for at in times if at > now), None)
 
     def _waits(self, taker: Taker, now: float) -> bool:
@@ -67,7 +73,12 @@ class Fifo:
             return False
         return now < min(s.work.arrival for s in taker.slices) + self.max_wait_s
 
+    def _in_order(self) -> Iterator[Work]:
+        return chain((entry[-1] for entry in self._again), self._queue)
+
     def _prune(self) -> None:
-        queue = self._queue
+        queue, again = self._queue, self._again
         while queue and not queue[0].queued:
             queue.popleft()
+        while again and not again[0][-1].queued:
+            del again[0]

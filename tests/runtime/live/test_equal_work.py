@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from teola import App, Each, Embedding, Generate, Runtime
-from teola.engine import Call, Delta, EngineResult, Request, TextPart, Usage
+from teola.engine import Call, Delta, EngineResult, Hit, Request, TextPart, Usage
 from teola.errors import DeadlineExceeded, EngineError, QueryCancelled, QueryFailed
 from teola.graph.prompt import Role
 from teola.query.result import Result
 from teola.runtime.live.call import Hearer, LiveCall
-from teola.runtime.live.equal_work import EqualWork, _prompt_pieces
+from teola.runtime.live.equal_work import EqualWork, _pieces, _prompt_pieces
 from teola.runtime.live.kept_answers import KeptAnswers
 from teola.runtime.live.live import Live
 from teola.runtime.live.query import Token
@@ -492,12 +492,24 @@ def test_what_a_component_does_to_a_shared_value_is_its_own() -> None:
         mapped(runtime).run(topics=["a", "a"])
 
 
+def test_inputs_are_equal_only_if_their_kinds_are() -> None:
+    """What is not known by its value is equal to nothing."""
+    hits = [Hit("a", document, "text", 0.5) for document in "de"]
+    lists: list[Any] = [["1"], ["1", "1"], [["1"], "1"], [["1", "1"]], [1], hits, hits[::-1], []]
+    values = [None, False, 0, 0.0, True, 1, 1.0, "", "1", "None", *hits, *lists]
+    digested = [tuple(_pieces({"x": value})) for value in values]
+    assert len(set(digested)) == len(values)
+    assert not any(None in pieces for pieces in digested)
+    for unknown in (object(), b"1", {"a": 1}, [1, object()]):
+        assert None in tuple(_pieces({"x": unknown})), unknown
+
+
 @pytest.mark.parametrize("own_s", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("length", [0, 1, 1000, 10**6])
+@pytest.mark.parametrize("length", [0, 1, 1000, 10**6 - 8, 10**6 - 7, 10**6])
 def test_a_digest_is_made_of_what_is_worth_it(length: int, own_s: float) -> None:
     """A hundredth of the time that its work is expected to take pays for it, of a call with its
     decodings; own_s: the share of that which its prompt takes. Where nothing is known, a million
-    characters are the most."""
+    characters are the most. The role of the text has eight of them."""
     head, text = 0, "x" * length
     characters = len(Role.QUESTION.value) + length
 
