@@ -114,6 +114,10 @@ def test_hidden_texts_are_counted() -> None:
         ("<meta charset=iso-8859-1><p>Wärter “gut”".encode("cp1252"), "Wärter “gut”"),
         ("<!-- <meta charset=koi8-r> --><meta charset=UTF-8><p>Wärter".encode(), "Wärter"),
         ("<meta charset=utf-16><p>Wärter".encode(), "Wärter"),
+        (b"<meta charset=koi8-r><meta charset=utf-8><p>\xed\xc1\xd1\xcb", "Маяк"),
+        (b" " * 1024 + "<meta charset=koi8-r><p>Wärter".encode(), "Wärter"),
+        ("<p>äöüß".encode() + b"\xff", "äöüß\ufffd"),  # a fifth is damaged, and no more
+        (b"<p>T\xe9 \xe0 la menthe, \xe9t\xe9", "Té à la menthe, été"),
         ("<p>Der Wärter heißt Jürgen".encode("cp1252"), "Der Wärter heißt Jürgen"),
         (
             "<p>灯塔的看守人叫王梅。灯塔高六十一米。".encode("gbk"),
@@ -125,10 +129,20 @@ def test_hidden_texts_are_counted() -> None:
             ),
             "Маяк",
         ),
+        (
+            b"<meta http-equiv=content-type content='x; CHARSET=koi8-r ; y'><p>\xed\xc1\xd1\xcb",
+            "Маяк",
+        ),
     ],
 )
 def test_encodings_are_those_of_a_browser(data: bytes, text: str) -> None:
     assert html_text(decoded(data)).text == text
+
+
+def test_what_is_said_outside_of_an_encoding_comes_before_what_a_page_says() -> None:
+    page = "<meta charset=koi8-r>Wärter"
+    assert html_text(decoded(page.encode(), "utf-8")).text == "Wärter"
+    assert html_text(decoded(page.encode(), "no such one")).text != "Wärter"
 
 
 async def test_the_loader_counts_or_keeps_hidden_texts(tmp_path: Path, encode: Encode) -> None:
