@@ -184,8 +184,11 @@ class TextOfHtml(HTMLParser):
         table = self._tables[-1] if self._tables else None
         if tag == "table":
             self._tables.append(HtmlTable())
-        elif table and tag in _SECTIONS:
-            table.end_spans()
+        elif table and (tag == "tr" or tag in _SECTIONS):
+            if table.begun:  # its cells stand in no row
+                self._end_row(table)
+            if tag in _SECTIONS:
+                table.end_spans()
         elif table and tag in _CELLS:
             table.cell(
                 span_number(attributes.get("colspan"), 1), span_number(attributes.get("rowspan"), 0)

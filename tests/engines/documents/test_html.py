@@ -43,6 +43,14 @@ def test_a_value_stands_in_each_column_and_row_that_it_spans() -> None:
     assert rows("<tr><td colspan=4>Title<tr><td colspan=x>a<td>b") == ["Title", "a | b"]
 
 
+@pytest.mark.parametrize("begins", ["<tr>", "<tbody>", "<tbody><tr>", "</tbody><tr>"])
+def test_cells_that_stand_in_no_row_are_one(begins: str) -> None:
+    assert rows(f"<td>a<td>b{begins}<td>c<td>d") == ["a | b", "c | d"]
+    assert rows(f"<td rowspan=2>a<td>b{begins}<td>c") == (
+        ["a | b", "a | c"] if begins in ("<tr>", "</tbody><tr>") else ["a | b", "c"]
+    )
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_cells_of_several_rows_and_columns_stand_wherever_they_reach(seed: int) -> None:
     """Tables are drawn as grids; the cells of each row are those that begin there."""
