@@ -75,6 +75,20 @@ def test_cells_of_several_rows_and_columns_stand_wherever_they_reach(seed: int) 
     assert rows(html) == [" | ".join(cells) for cells in grid]
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<ruby>灯台<rp>(</rp><rt>とうだい</rt><rp>)</rp></ruby>守", "灯台(とうだい)守"),
+        ("<ruby>灯<rt>とう<rb>台<rt>だい</ruby>守", "灯とう台だい守"),
+        ("H<sub>2</sub>O, <strike>10</strike> <big>9</big> <nobr>m<acronym>a</acronym>s</nobr>l",
+         "H2O, 10 9 masl"),
+        ("a<div>b</div>c<br>d", "a\nb\nc\nd"),
+    ],
+)  # fmt: skip
+def test_a_line_is_broken_only_where_a_browser_breaks_it(page: str, text: str) -> None:
+    assert html_text(page).text == text
+
+
 def test_tables_that_only_lay_out_a_page_stay_text() -> None:
     page = "<table><tr><td>Menu<td><h2>News</h2><p>One.<p>Two.<table><tr><td>a<td>b</table></table>"
     assert html_text(page).text == "Menu\n\n## News\n\nOne.\n\nTwo.\n\na | b"
