@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from email.message import EmailMessage
 from pathlib import Path
+from random import Random
 from zipfile import ZipFile
 
 import pytest
@@ -66,6 +67,31 @@ def test_rows_of_a_table(name: str, rows: str, text: str, tmp_path: Path) -> Non
     """Short and long ones, names that are none, and a field that is longer than csv takes."""
     (tmp_path / name).write_text(rows)
     assert csv_table.read(tmp_path / name, ALL).text == text
+
+
+WORDS = (
+    "the keeper of lamp, harbour; ships: sail at nine | or ten. don't \"say\" O'Neil 3,5".split()
+)
+
+
+@pytest.mark.usefixtures("field_size")
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_what_stands_between_cells_is_found_whatever_they_say(
+    delimiter: str, tmp_path: Path
+) -> None:
+    """Also in a long file, of which the beginning is looked at."""
+    draw, path = Random(1), tmp_path / "a.csv"
+    for count in [0, 1, 2, 3, 5, 8] * 12 + [200]:
+        width = draw.randint(2, 5)
+        names = [f"name{n}" for n in range(width)]
+        rows = [
+            [" ".join(draw.choices(WORDS, k=draw.randint(1, 8))) for _ in names]
+            for _ in range(count)
+        ]
+        with path.open("w", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([names, *rows])
+        named = [" | ".join(map(": ".join, zip(names, row, strict=True))) for row in rows]
+        assert csv_table.read(path, ALL).text == "\n".join([" | ".join(names), *named])
 
 
 @pytest.mark.parametrize(
