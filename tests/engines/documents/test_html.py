@@ -105,6 +105,8 @@ def test_tables_that_only_lay_out_a_page_stay_text() -> None:
         "<span hidden>EVIL <i>EVIL</i></span></div>",
         "<div hidden><div>EVIL</div></p></span>EVIL</div>",
         "<img hidden alt=EVIL>",
+        "<div hidden><img alt=EVIL></div>",
+        "<div><span hidden>EVIL<div>EVIL</span>EVIL</div>EVIL</span></div>",
     ],
 )
 def test_what_a_browser_does_not_show_is_left_out(hidden: str) -> None:
@@ -119,7 +121,23 @@ def test_a_hidden_option_hides_no_other() -> None:
     assert html_text("<select><option hidden>EVIL<option>Holm</select>").text == "Holm"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<div hidden/>seen<span hidden />, too", "seen, too"),
+        ("a<span hidden>x<p>y</p>z<br></span>b", "ab"),
+        ("a<template><i>no</i><b>no</b></template>b", "ab"),
+        ("<p>a<b>b<p>c</b>d", "ab\n\ncd"),
+        ("<dl><dd>a<dl><dd>b<dd>c</dl>d<dd>e</dl>", "a\n\nb\nc\n\nd\ne"),
+        ("a<h2> <br></h2><ul><li></ul>b", "a\n\nb"),
+    ],
+)
+def test_where_an_element_ends_is_known_without_its_tag(page: str, text: str) -> None:
+    assert html_text(page).text == text
+
+
 def test_hidden_texts_are_counted() -> None:
+    assert html_text("<div hidden>a <b> </b>\n</div><div hidden> <b>b</b></div>").hidden == 2
     page = (
         "<p hidden>a<p hidden><b hidden>b</b></p><div hidden> <br></div><noscript><img></noscript>"
     )
