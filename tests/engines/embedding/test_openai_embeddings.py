@@ -29,7 +29,8 @@ from teola.errors import (
 )
 from teola.graph.ops import EmbeddingParams, Op
 from teola_engines.embedding import OpenAIEmbeddings
-from teola_engines.embedding.openai_embeddings import MOST_TOKENS, read
+from teola_engines.embedding.openai_embeddings import MOST_TEXTS, MOST_TOKENS, read
+from teola_engines.openai import probe
 from teola_engines.openai.connection import Connection
 from teola_engines.openai.wire import BadRequest
 from tests.fake_embeddings import FakeEmbeddings, as_base64, vector_of
@@ -404,6 +405,45 @@ async def test_a_server_that_lists_no_models_embeds_with_one_that_is_named() -> 
         server.models = b"no list"
         async with started(server, model="fake-embedding") as engine:
             assert engine.dimensions == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "retryable", "starts"),
+    [
+        ("fake-embedding", False, True),
+        ("fake-embedding", True, False),
+        (None, False, False),
+        (None, True, False),
+    ],
+)
+async def test_a_server_that_is_not_there_yet_is_waited_for(
+    model: str | None, retryable: bool, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlike one that only lists no models."""
+
+    async def fails(client: object, server: str) -> probe.Served:
+        raise EngineUnavailable("lists nothing", retryable=retryable)
+
+    monkeypatch.setattr(probe, "probe", fails)
+    with FakeEmbeddings(4) as server:
+        if starts:
+            async with started(server, model=model) as engine:
+                assert engine.dimensions == 4
+        else:
+            with pytest.raises(EngineUnavailable, match="lists nothing") as caught:
+                async with started(server, model=model):
+                    pass
+            assert caught.value.retryable is retryable
+
+
+def test_as_many_texts_as_the_api_takes_may_be_sent_at_once() -> None:
+    for count in (1, MOST_TEXTS):
+        assert (
+            OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count).spec.max_batch == count
+        )
+    for count in (0, MOST_TEXTS + 1):
+        with pytest.raises(InputError, match=r"max_batch must be within 1\.\.2048"):
+            OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count)
 
 
 async def test_nobody_there() -> None:
