@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -238,6 +239,18 @@ async def test_nobody_is_asked_for_queries_that_have_ended() -> None:
             assert server.asked == []
 
 
+@pytest.mark.parametrize("late", [0, 1])
+async def test_a_batch_has_as_much_time_as_the_query_with_the_most(late: int) -> None:
+    now = time.monotonic()
+    deadlines = [now + 60.0, now + 60.0]
+    deadlines[late] = now - 1.0
+    with FakeEmbeddings(4) as server:
+        async with started(server) as engine:
+            contexts = [QueryContext(f"q{n}", deadline=end) for n, end in enumerate(deadlines)]
+            found = await engine.execute([a_request("a", context=one) for one in contexts])
+    assert [type(one) for one in found] == [dict, dict]
+
+
 async def test_cancelling_ends_the_request() -> None:
     with FakeEmbeddings() as server:
         async with started(server) as engine:
@@ -438,9 +451,8 @@ async def test_a_server_that_is_not_there_yet_is_waited_for(
 
 def test_as_many_texts_as_the_api_takes_may_be_sent_at_once() -> None:
     for count in (1, MOST_TEXTS):
-        assert (
-            OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count).spec.max_batch == count
-        )
+        engine = OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count)
+        assert engine.spec.max_batch == count
     for count in (0, MOST_TEXTS + 1):
         with pytest.raises(InputError, match=r"max_batch must be within 1\.\.2048"):
             OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count)
