@@ -321,6 +321,7 @@ def entry(embedding: object, index: object = 0) -> dict[str, object]:
         ([entry([1.0]), entry([float("nan")], 1)], "not finite"),
         ([entry([1.0]), entry([float("inf")], 1)], "not finite"),
         ([entry([1.0]), entry([10**400], 1)], "not finite"),
+        ([entry([1.0]), entry([-(2**63)], 1)], "not finite"),  # whose size is no number of 64 bits
         ([entry([1.0]), entry(as_base64([float("nan")]), 1)], "not finite"),
         ([entry([1.0]), entry("AACA", 1)], "not base64 of float32"),
         ([entry([1.0]), entry("Ä!?=", 1)], "not base64 of float32"),
