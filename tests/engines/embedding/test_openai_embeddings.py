@@ -128,6 +128,9 @@ async def test_a_server_s_own_limit_of_tokens_holds() -> None:
             assert engine.max_tokens == 512
         async with started(server, max_tokens=100) as engine:
             assert engine.max_tokens == 100
+        server.models = {"data": [{"id": "other", "max_model_len": 7}, {"id": "fake-embedding"}]}
+        async with started(server, model="fake-embedding") as engine:
+            assert engine.max_tokens == 8192, "not that of another model"
 
 
 async def test_shorter_vectors_are_asked_for() -> None:
