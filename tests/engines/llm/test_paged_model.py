@@ -144,6 +144,6 @@ def test_blocks_change_places_with_those_of_the_host() -> None:
 
     pool, tier = numbered(10, 4), numbered(20, 3).view(3, 2, 1, 1)
     made = bare(pool=[(pool,)], host=[(tier,)])
-    made.swap([Swap([(0, 1)], [(1, 0)]), Swap([(2, 3)], [(0, 1)]), Swap([], [])])
+    made.swap([Swap(((0, 1),), ((1, 0),)), Swap(((2, 3),), ((0, 1),)), Swap((), ())])
     assert pool.view(4, 2).tolist() == [[10, 10], [20, 20], [12, 12], [22, 22]]
     assert tier.view(3, 2).tolist() == [[11, 11], [10, 10], [22, 22]]
