@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -118,9 +119,9 @@ def test_equal_texts_are_computed_once_and_each_gets_its_own(shared: SharedModel
 @pytest.mark.parametrize("passes", [0, 1, 2])
 def test_no_pass_is_begun_that_nobody_waits_for(passes: int, shared: SharedModel) -> None:
     for run in (shared.embed, shared.embed_tokens):
-        wanted = iter([True] * passes + [False])
+        wanted = partial(next, iter([True] * passes + [False]))
         with pytest.raises(QueryCancelled):
-            run(["x", "xx"], wanted=lambda wanted=wanted: next(wanted))  # type: ignore[operator]
+            run(["x", "xx"], wanted=wanted)
         assert shared.encoder is not None
         assert shared.encoder.seen == ["xx", "x"][:passes]  # type: ignore[attr-defined]
         shared.encoder.seen.clear()  # type: ignore[attr-defined]

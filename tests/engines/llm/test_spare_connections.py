@@ -73,7 +73,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 def spare(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> SpareConnections:
     Pool.made, Pool.fails = [], 0
-    monkeypatch.setattr(spare_connections.httpx, "AsyncHTTPTransport", Pool)
+    monkeypatch.setattr(httpx, "AsyncHTTPTransport", Pool)
     return SpareConnections()
 
 

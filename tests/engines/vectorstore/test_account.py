@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 from teola.errors import EngineUnavailable
-from teola_engines.vectorstore import account as accounts
 from teola_engines.vectorstore import cluster as clusters
 from teola_engines.vectorstore.account import Account, account_for
 from teola_engines.vectorstore.cluster import SOCKET, Cluster
@@ -117,7 +118,7 @@ def test_root_without_an_account_to_lend_makes_one(
             as_user(monkeypatch, 0, entry("pgserver", 80))
         return SimpleNamespace(returncode=0 if works else 1)
 
-    monkeypatch.setattr(accounts.shutil, "which", lambda name: f"/sbin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/sbin/{name}")
     monkeypatch.setattr(subprocess, "run", run)
     if works:
         assert account_for(tmp_path / "pgdata") == Account(80, 81, lent=True)
@@ -134,7 +135,7 @@ def test_root_without_an_account_to_lend_makes_one(
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Cluster]:
     """Makes one that we run ourselves."""
     monkeypatch.setattr(clusters, "account_for", lambda pgdata: Account(ME, MINE, lent=False))
-    monkeypatch.setattr(clusters.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     return Cluster
 

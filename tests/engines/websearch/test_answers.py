@@ -188,5 +188,6 @@ def test_what_google_says_in_its_errors(status: int, error: dict[str, Any], told
     engine = Google()
     found = engine.refusal(status, {"error": error})
     assert told in str(found)
-    for body in (None, 5, [], {"error": "x"}, {"error": None}):
+    bodies: list[Any] = [None, 5, [], {"error": "x"}, {"error": None}]
+    for body in bodies:
         assert (engine.refusal(418, body), engine.refusal(500, body)) == (None, None)
