@@ -115,7 +115,7 @@ SELECT coalesce(
 """
 
 
-def quoted(language: str) -> str:
+def regconfig_name(language: str) -> str:
     """A language as `regconfig` reads its name: else capitals are lost."""
     return sql.Identifier(language).as_string()
 
@@ -166,7 +166,7 @@ def statement(
         chunks=chunks,
         collection=sql.Literal(collection),
         version=sql.Literal(version),
-        language=sql.SQL("{}::regconfig").format(sql.Literal(quoted(language))),
+        language=sql.SQL("{}::regconfig").format(sql.Literal(regconfig_name(language))),
         top_k=sql.Literal(top_k),
         most=sql.Literal(MOST_CHUNKS),
     )

@@ -26,7 +26,7 @@ from ..documents import FileLoader
 from ..embedding.model import SharedModel
 from ..vectorstore import schema as vectors
 from ..vectorstore.database import Database
-from ..vectorstore.lexical import quoted
+from ..vectorstore.lexical import regconfig_name
 from ..vectorstore.values import clean
 from .corpus_documents import Collected, Document, titled
 from .corpus_tables import CORPUS_SCHEMA, INDEXING_LOCK
@@ -178,7 +178,7 @@ class _Refresh:
             "bodies": bodies,
             "vectors": [Wire(vector) for vector in embedded],
             "words": [words_in(f"{title} {body}") for body in bodies],
-            "language": quoted(reader.language),
+            "language": regconfig_name(reader.language),
         }
         await self.connection.execute(STORE, values)
         logger.info("indexed %s: %d passages", document.url, len(bodies))
