@@ -74,8 +74,8 @@ def key_words(text: str) -> list[str]:
 
 def _candidates(question: str) -> Iterator[str]:
     yield question
-    bare = question.rstrip(" ?!.")
-    words = " ".join(key_words(bare))
+    bare = question.rstrip(" ?!.") or question
+    words = " ".join(key_words(bare)) or question
     clauses = re.split(r"\s*[;?]\s+|,?\s+and\s+(?=(?:what|who|why|how|when|where|which)\b)", bare)
     if len(clauses) > 1:
         yield from (clause for clause in clauses if not _POINTS_BACK.search(clause))

@@ -13,7 +13,7 @@ from typing import Final
 from teola.engine import LeftOfMinute
 
 _SPAN: Final = re.compile(
-    r"(?:(\d{1,4})h)?(?:(\d{1,5})m(?!s))?(?:(\d{1,6}(?:\.\d{0,9})?)s)?(?:(\d{1,7}(?:\.\d{0,9})?)ms)?"
+    r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6}(?:\.\d{0,9})?)s)?(?:(\d{1,7}(?:\.\d{0,9})?)ms)?"
 )
 _NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{0,9})?")
 

@@ -150,7 +150,7 @@ class Indexes:
             create = sql.SQL(CREATE_TEXT).format(
                 index=sql.Identifier(name),
                 chunks=self._chunks,
-                language=sql.Literal(language),
+                language=sql.Literal(lexical.regconfig_name(language)),
                 collection=sql.Literal(collection),
             )
             if not await _built(connection, name, create):

@@ -110,8 +110,14 @@ SELECT bool_and(proleakproof) FROM pg_proc WHERE oid = ANY (%s::regprocedure[])
 """
 COMPLETE = """
 SELECT coalesce(
-    (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('teola.' || %s)), false)
+    (SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('teola.' || quote_ident(%s))),
+    false)
 """
+
+
+def regconfig_name(language: str) -> str:
+    """A language as `regconfig` reads its name: else capitals are lost."""
+    return sql.Identifier(language).as_string()
 
 
 def index_name(collection: int, language: str) -> str:
@@ -160,7 +166,7 @@ def statement(
         chunks=chunks,
         collection=sql.Literal(collection),
         version=sql.Literal(version),
-        language=sql.SQL("{}::regconfig").format(sql.Literal(language)),
+        language=sql.SQL("{}::regconfig").format(sql.Literal(regconfig_name(language))),
         top_k=sql.Literal(top_k),
         most=sql.Literal(MOST_CHUNKS),
     )

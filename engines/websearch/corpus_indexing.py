@@ -26,6 +26,7 @@ from ..documents import FileLoader
 from ..embedding.model import SharedModel
 from ..vectorstore import schema as vectors
 from ..vectorstore.database import Database
+from ..vectorstore.lexical import regconfig_name
 from ..vectorstore.values import clean
 from .corpus_documents import Collected, Document, titled
 from .corpus_tables import CORPUS_SCHEMA, INDEXING_LOCK
@@ -124,13 +125,16 @@ class _Refresh:
         )
         indexed = {sha256: (id, url) async for sha256, id, url in cursor}
         await self._drop([id for sha256, (id, _) in indexed.items() if sha256 not in by_digest])
+        readable = 0
         for sha256, document in by_digest.items():
             if sha256 not in indexed:
-                await self._add(sha256, document)
-            elif indexed[sha256][1] != document.url:
+                readable += await self._add(sha256, document)
+                continue
+            readable += 1
+            if indexed[sha256][1] != document.url:
                 values = (document.url, indexed[sha256][0])
                 await self.connection.execute("UPDATE documents SET url = %s WHERE id = %s", values)
-        self._report(len(by_digest))
+        self._report(readable)
 
     def _digests(self, documents: Sequence[Document]) -> Mapping[str, Document]:
         """The documents by digest; of equal ones the first."""
@@ -152,13 +156,14 @@ class _Refresh:
             await self.connection.execute(DROP, values)
             await self.connection.execute(COUNT, values)
 
-    async def _add(self, sha256: str, document: Document) -> None:
+    async def _add(self, sha256: str, document: Document) -> bool:
+        """Index a document; whether it could be read."""
         reader, model = self.reader, self.reader.model
         try:
             chunks = await reader.loader.split(document.source, SPLITTING, model.encode)
         except DocumentError as error:
             self.unread.append(error)
-            return
+            return False
         bodies = [clean(chunk).strip() for chunk in chunks]
         title = document.source.name
         if bodies:
@@ -173,15 +178,16 @@ class _Refresh:
             "bodies": bodies,
             "vectors": [Wire(vector) for vector in embedded],
             "words": [words_in(f"{title} {body}") for body in bodies],
-            "language": reader.language,
+            "language": regconfig_name(reader.language),
         }
         await self.connection.execute(STORE, values)
         logger.info("indexed %s: %d passages", document.url, len(bodies))
+        return True
 
     def _report(self, readable: int) -> None:
         for error in self.unread:
             logger.info("left out of the corpus: %s", error)
-        if self.unread and len(self.unread) >= readable:
+        if self.unread and not readable:
             raise EngineUnavailable(
                 f"nothing in the corpus folder can be read ({self.unread[0]}): put text, "
                 "Markdown, HTML or PDF into it",

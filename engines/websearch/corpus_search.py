@@ -19,6 +19,7 @@ from teola.errors import EngineError
 
 from ..embedding.encoder import Vector
 from ..vectorstore.database import Database
+from ..vectorstore.lexical import regconfig_name
 from .answers import Page
 from .corpus_indexing import words_in
 
@@ -96,7 +97,7 @@ async def search(
     """The `top_k` best pages for each query, given its vector. Raises EngineError."""
     values = {
         "corpus": corpus,
-        "language": language,
+        "language": regconfig_name(language),
         "words": [words_in(query) for query in queries],
         "vectors": [Wire(vector) for vector in vectors],
         "candidates": max(CANDIDATES, top_k),

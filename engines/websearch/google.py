@@ -86,7 +86,7 @@ class Google(OnlineSearch):
         fast = status == 429 or reasons & _TOO_FAST
         if reasons & _USED_UP or (fast and "per day" in _message(answer)):
             return over_quota(self.service, status)
-        if fast and status != 429:  # which may say when to come back
+        if fast:
             return EngineBusy(f"{self.service} takes no more searches now ({status})")
         if reasons & _NO_KEY or status == 401:
             return bad_key(self.service, status, "GOOGLE_API_KEY")

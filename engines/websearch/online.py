@@ -213,7 +213,10 @@ class OnlineSearch(ABC):
         except (ValueError, RecursionError):
             answer = None
         if status != 200:
-            raise self.refusal(status, answer) or _refusal(self.service, status, after_s)
+            error = self.refusal(status, answer) or _refusal(self.service, status)
+            if isinstance(error, EngineBusy):
+                error.after_s = after_s
+            raise error
         if not isinstance(answer, Mapping):
             raise OutputError(f"{self.service} sent what is no JSON object: check its url")
         try:
@@ -256,9 +259,9 @@ def bad_key(service: str, status: int, variable: str) -> EngineError:
     return EngineError(f"{service} refuses the API key ({status}): check {variable}")
 
 
-def _refusal(service: str, status: int, after_s: float | None) -> EngineError:
+def _refusal(service: str, status: int) -> EngineError:
     if status in (429, 503):
-        return EngineBusy(f"{service} takes no more searches now ({status})", after_s=after_s)
+        return EngineBusy(f"{service} takes no more searches now ({status})")
     if status in (502, 504):
         return EngineAway(f"{service} is out of reach behind its gateway ({status})")
     if status in (401, 403):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,8 @@ from .tables import line
 
 _SAMPLE: Final = 4096
 _DELIMITERS: Final = ",;\t|"
+_TOLD: Final = re.compile(rf'"?sep=([{_DELIMITERS}])"?(?:\r\n?|\n|\Z)', re.IGNORECASE)
+"""A first line by which files for Excel tell what stands between cells."""
 
 
 def read(path: Path, allowed: Allowed) -> Extracted:
@@ -31,9 +34,13 @@ def read(path: Path, allowed: Allowed) -> Extracted:
         raise Refused("not UTF-8") from None
     if "\0" in text:
         raise Refused("broken")
+    text = text.lstrip("\ufeff")
     csv.field_size_limit(max(1, len(text)))
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
-    rows = csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=delimiter)
+    if told := _TOLD.match(text):
+        text, delimiter = text[told.end() :], told[1]
+    else:
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else _delimiter(text)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     names: Sequence[str] | None = None
     lines: list[str] = []
     for number, row in enumerate(filter(any, rows)):
@@ -46,10 +53,20 @@ def read(path: Path, allowed: Allowed) -> Extracted:
 
 
 def _delimiter(text: str) -> str:
-    try:
-        return csv.Sniffer().sniff(text[:_SAMPLE], _DELIMITERS).delimiter
-    except csv.Error:  # one column
-        return ","
+    """What gives most of the first rows as many cells as the very first one has; of several, what
+    gives it the most."""
+    sample = text[:_SAMPLE]
+
+    def fit(delimiter: str) -> tuple[float, int]:
+        rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+        counts = [len(row) for row in rows if any(row)]
+        if len(sample) < len(text):
+            counts = counts[:-1] or counts  # the last one is cut
+        if not counts or counts[0] == 1:
+            return 0.0, 1
+        return counts.count(counts[0]) / len(counts), counts[0]
+
+    return max(_DELIMITERS, key=fit)
 
 
 def _named(row: Sequence[str]) -> bool:

@@ -26,8 +26,9 @@ def _tags(names: str) -> frozenset[str]:
 
 _DROPPED: Final = frozenset({"script", "style", "template"})
 _INLINE: Final = _tags(
-    "a abbr b bdi bdo cite code data del dfn em font i img ins kbd label mark q s samp script "
-    "small span strong style sub sup svg template time tt u var wbr"
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark nobr "
+    "output q rb rp rt rtc ruby s samp script small span strike strong style sub sup svg template "
+    "time tt u var wbr"
 )
 _VOID: Final = _tags("area base br col embed hr img input link meta param source track wbr")
 _PARAGRAPH: Final = _tags("blockquote dl figure h1 h2 h3 h4 h5 h6 ol p pre section table ul")
@@ -184,8 +185,11 @@ class TextOfHtml(HTMLParser):
         table = self._tables[-1] if self._tables else None
         if tag == "table":
             self._tables.append(HtmlTable())
-        elif table and tag in _SECTIONS:
-            table.end_spans()
+        elif table and (tag == "tr" or tag in _SECTIONS):
+            if table.begun:  # its cells stand in no row
+                self._end_row(table)
+            if tag in _SECTIONS:
+                table.end_spans()
         elif table and tag in _CELLS:
             table.cell(
                 span_number(attributes.get("colspan"), 1), span_number(attributes.get("rowspan"), 0)

@@ -39,6 +39,11 @@ class HtmlTable:
         self._row: list[tuple[str, int, int]] = []  # text, columns, rows
         self._spans: dict[int, tuple[str, int]] = {}  # column -> text, rows that are left
 
+    @property
+    def begun(self) -> bool:
+        """Whether a row has cells and has not ended."""
+        return bool(self._row)
+
     def cell(self, columns: int, rows: int) -> None:
         """A cell begins. rows: 0 for all that follow."""
         self._row.append(("", min(columns, MOST_COLUMNS), min(rows or MOST_ROWS, MOST_ROWS)))

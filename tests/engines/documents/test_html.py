@@ -43,6 +43,14 @@ def test_a_value_stands_in_each_column_and_row_that_it_spans() -> None:
     assert rows("<tr><td colspan=4>Title<tr><td colspan=x>a<td>b") == ["Title", "a | b"]
 
 
+@pytest.mark.parametrize("begins", ["<tr>", "<tbody>", "<tbody><tr>", "</tbody><tr>"])
+def test_cells_that_stand_in_no_row_are_one(begins: str) -> None:
+    assert rows(f"<td>a<td>b{begins}<td>c<td>d") == ["a | b", "c | d"]
+    assert rows(f"<td rowspan=2>a<td>b{begins}<td>c") == (
+        ["a | b", "a | c"] if begins in ("<tr>", "</tbody><tr>") else ["a | b", "c"]
+    )
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_cells_of_several_rows_and_columns_stand_wherever_they_reach(seed: int) -> None:
     """Tables are drawn as grids; the cells of each row are those that begin there."""
@@ -67,6 +75,20 @@ def test_cells_of_several_rows_and_columns_stand_wherever_they_reach(seed: int) 
     assert rows(html) == [" | ".join(cells) for cells in grid]
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<ruby>灯台<rp>(</rp><rt>とうだい</rt><rp>)</rp></ruby>守", "灯台(とうだい)守"),
+        ("<ruby>灯<rt>とう<rb>台<rt>だい</ruby>守", "灯とう台だい守"),
+        ("H<sub>2</sub>O, <strike>10</strike> <big>9</big> <nobr>m<acronym>a</acronym>s</nobr>l",
+         "H2O, 10 9 masl"),
+        ("a<div>b</div>c<br>d", "a\nb\nc\nd"),
+    ],
+)  # fmt: skip
+def test_a_line_is_broken_only_where_a_browser_breaks_it(page: str, text: str) -> None:
+    assert html_text(page).text == text
+
+
 def test_tables_that_only_lay_out_a_page_stay_text() -> None:
     page = "<table><tr><td>Menu<td><h2>News</h2><p>One.<p>Two.<table><tr><td>a<td>b</table></table>"
     assert html_text(page).text == "Menu\n\n## News\n\nOne.\n\nTwo.\n\na | b"
@@ -83,6 +105,8 @@ def test_tables_that_only_lay_out_a_page_stay_text() -> None:
         "<span hidden>EVIL <i>EVIL</i></span></div>",
         "<div hidden><div>EVIL</div></p></span>EVIL</div>",
         "<img hidden alt=EVIL>",
+        "<div hidden><img alt=EVIL></div>",
+        "<div><span hidden>EVIL<div>EVIL</span>EVIL</div>EVIL</span></div>",
     ],
 )
 def test_what_a_browser_does_not_show_is_left_out(hidden: str) -> None:
@@ -97,7 +121,23 @@ def test_a_hidden_option_hides_no_other() -> None:
     assert html_text("<select><option hidden>EVIL<option>Holm</select>").text == "Holm"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<div hidden/>seen<span hidden />, too", "seen, too"),
+        ("a<span hidden>x<p>y</p>z<br></span>b", "ab"),
+        ("a<template><i>no</i><b>no</b></template>b", "ab"),
+        ("<p>a<b>b<p>c</b>d", "ab\n\ncd"),
+        ("<dl><dd>a<dl><dd>b<dd>c</dl>d<dd>e</dl>", "a\n\nb\nc\n\nd\ne"),
+        ("a<h2> <br></h2><ul><li></ul>b", "a\n\nb"),
+    ],
+)
+def test_where_an_element_ends_is_known_without_its_tag(page: str, text: str) -> None:
+    assert html_text(page).text == text
+
+
 def test_hidden_texts_are_counted() -> None:
+    assert html_text("<div hidden>a <b> </b>\n</div><div hidden> <b>b</b></div>").hidden == 2
     page = (
         "<p hidden>a<p hidden><b hidden>b</b></p><div hidden> <br></div><noscript><img></noscript>"
     )
@@ -114,6 +154,10 @@ def test_hidden_texts_are_counted() -> None:
         ("<meta charset=iso-8859-1><p>Wärter “gut”".encode("cp1252"), "Wärter “gut”"),
         ("<!-- <meta charset=koi8-r> --><meta charset=UTF-8><p>Wärter".encode(), "Wärter"),
         ("<meta charset=utf-16><p>Wärter".encode(), "Wärter"),
+        (b"<meta charset=koi8-r><meta charset=utf-8><p>\xed\xc1\xd1\xcb", "Маяк"),
+        (b" " * 1024 + "<meta charset=koi8-r><p>Wärter".encode(), "Wärter"),
+        ("<p>äöüß".encode() + b"\xff", "äöüß\ufffd"),  # a fifth is damaged, and no more
+        (b"<p>T\xe9 \xe0 la menthe, \xe9t\xe9", "Té à la menthe, été"),
         ("<p>Der Wärter heißt Jürgen".encode("cp1252"), "Der Wärter heißt Jürgen"),
         (
             "<p>灯塔的看守人叫王梅。灯塔高六十一米。".encode("gbk"),
@@ -125,10 +169,20 @@ def test_hidden_texts_are_counted() -> None:
             ),
             "Маяк",
         ),
+        (
+            b"<meta http-equiv=content-type content='x; CHARSET=koi8-r ; y'><p>\xed\xc1\xd1\xcb",
+            "Маяк",
+        ),
     ],
 )
 def test_encodings_are_those_of_a_browser(data: bytes, text: str) -> None:
     assert html_text(decoded(data)).text == text
+
+
+def test_what_is_said_outside_of_an_encoding_comes_before_what_a_page_says() -> None:
+    page = "<meta charset=koi8-r>Wärter"
+    assert html_text(decoded(page.encode(), "utf-8")).text == "Wärter"
+    assert html_text(decoded(page.encode(), "no such one")).text != "Wärter"
 
 
 async def test_the_loader_counts_or_keeps_hidden_texts(tmp_path: Path, encode: Encode) -> None:

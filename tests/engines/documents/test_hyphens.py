@@ -21,6 +21,8 @@ from .conftest import Encode
         ("for each exam-\nple that was", "for each example\nthat was"),
         ("an exam-\nple, however", "an example,\nhowever"),
         ("soft\xad\nware", "software\n"),
+        ("a well-known well\xad\nknown one", "a well-known wellknown\none"),
+        ("one cut-\nting\nand an-\nother", "one cutting\nand another\n"),
         ("it is well-known: a well-\nknown one", "it is well-known: a well-known\none"),
         ("pre- and post-\nwar, pre-\nand", "pre- and postwar,\npre-\nand"),
         ("Anne-\nMarie, 1914-\n1918, x-\ny, -\nlist", "Anne-\nMarie, 1914-\n1918, x-\ny, -\nlist"),

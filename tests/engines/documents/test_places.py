@@ -14,7 +14,7 @@ import pytest
 
 from teola.engine import Passages, Source, Splitting
 from teola.errors import InputError
-from teola_engines.documents import FileLoader, files, plain_splitting, splitting
+from teola_engines.documents import FileLoader, files, markdown, plain_splitting, splitting
 from teola_engines.documents.files import format_of
 from teola_engines.documents.formats import LONGEST_HEADING, MOST_PLACES
 from teola_engines.documents.markdown import sections
@@ -183,6 +183,23 @@ lined
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("A line.\n# One\n===", ["One"]),
+        ("A line.\n\n---", []),
+        ("A line.\n```\n```\n===", []),
+        ("```\n``` sh\n# code\n```\n# One", ["One"]),
+        ("```a`b\n# One\n```", ["One"]),
+        ("~~~a`b\n# code\n~~~\n# One", ["One"]),
+        ("# One##\n## Two ##\n### ##", ["One##", "Two", "##"]),
+        ("One\n---\nTwo\n===", ["One", "Two"]),
+    ],
+)
+def test_what_is_a_heading_of_markdown(text: str, names: list[str]) -> None:
+    assert sections(text).names == names
+
+
 @pytest.mark.parametrize("name", ["a.md", "a.MARKDOWN", "a.txt"])
 async def test_only_markdown_is_read_as_such(name: str, tmp_path: Path, encode: Encode) -> None:
     text = "Before.\n\n# Keepers\n\nMia."
@@ -228,6 +245,7 @@ def report(**changed: object) -> str:
     [
         "", "7", "[]", "{}", "[" * 99_999, report(hidden="1"), report(kind="shoe"),
         report(starts=7), report(starts=[0]), report(starts=[2, 0]), report(starts=[-1, 2]),
+        report(starts=[2, 2]),
         report(starts=[0, 99]), report(starts=[0, 1.5]), report(names=[1, None]),
         report(starts={}, names={}), report(starts="", names=""),
         report(names=["a", "x" * (LONGEST_HEADING + 1)]),
@@ -239,8 +257,19 @@ def test_a_report_of_a_harmed_process_is_refused(told: str) -> None:
     assert _parsed(b"a\nb", told) is None
 
 
-def test_more_places_than_anybody_writes_are_none() -> None:
+def test_a_report_may_have_as_many_places_and_as_long_names_as_are_allowed() -> None:
+    text, name = b"a" * MOST_PLACES, "x" * LONGEST_HEADING
+    told = report(starts=[*range(MOST_PLACES)], names=[name] * MOST_PLACES)
+    parsed = _parsed(text, told)
+    assert parsed is not None
+    assert len(parsed.places.names) == MOST_PLACES
+
+
+def test_more_places_than_anybody_writes_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sections("# a\n" * (MOST_PLACES + 2)).starts == ()
+    monkeypatch.setattr(markdown, "MOST_PLACES", 2)
+    assert sections("# a\n# b\n").names == ["a", "b"]
+    assert sections("# a\n# b\n# c\n").names == ()
 
 
 def test_each_text_has_one_place_or_none_has() -> None:

@@ -122,6 +122,25 @@ def test_marks_that_end_a_sentence(mark: str) -> None:
     assert split(f"{one}{space}{two}", Splitting(16, 0), words) == [one, two]
 
 
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("", []),
+        ("x" * 8, [(0, 8, True)]),
+        ("x" * 9, [(0, 8, False), (8, 9, True)]),
+        ("x" * 16, [(0, 8, False), (8, 16, True)]),
+        ("xx xxxxxxx", [(0, 8, False), (8, 10, True)]),  # not so early
+        ("xxxx xxxxx", [(0, 4, False), (4, 10, True)]),
+        ("xxxxxxx xx", [(0, 7, False), (7, 10, True)]),
+        ("xx. xxxxxxxx\n\nx", [(0, 4, False), (4, 12, False), (12, 14, True), (14, 15, True)]),
+    ],
+)
+def test_a_sentence_is_cut_only_where_it_is_too_long(
+    text: str, spans: list[tuple[int, int, bool]]
+) -> None:
+    assert list(plain_splitting._spans(text, 8)) == spans
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_what_people_write_is_cut_at_sentences(path) -> None:  # type: ignore[no-untyped-def]
     text = path.read_text(encoding="utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -29,7 +30,8 @@ from teola.errors import (
 )
 from teola.graph.ops import EmbeddingParams, Op
 from teola_engines.embedding import OpenAIEmbeddings
-from teola_engines.embedding.openai_embeddings import MOST_TOKENS, read
+from teola_engines.embedding.openai_embeddings import MOST_TEXTS, MOST_TOKENS, read
+from teola_engines.openai import probe
 from teola_engines.openai.connection import Connection
 from teola_engines.openai.wire import BadRequest
 from tests.fake_embeddings import FakeEmbeddings, as_base64, vector_of
@@ -126,6 +128,9 @@ async def test_a_server_s_own_limit_of_tokens_holds() -> None:
             assert engine.max_tokens == 512
         async with started(server, max_tokens=100) as engine:
             assert engine.max_tokens == 100
+        server.models = {"data": [{"id": "other", "max_model_len": 7}, {"id": "fake-embedding"}]}
+        async with started(server, model="fake-embedding") as engine:
+            assert engine.max_tokens == 8192, "not that of another model"
 
 
 async def test_shorter_vectors_are_asked_for() -> None:
@@ -237,6 +242,18 @@ async def test_nobody_is_asked_for_queries_that_have_ended() -> None:
             assert server.asked == []
 
 
+@pytest.mark.parametrize("late", [0, 1])
+async def test_a_batch_has_as_much_time_as_the_query_with_the_most(late: int) -> None:
+    now = time.monotonic()
+    deadlines = [now + 60.0, now + 60.0]
+    deadlines[late] = now - 1.0
+    with FakeEmbeddings(4) as server:
+        async with started(server) as engine:
+            contexts = [QueryContext(f"q{n}", deadline=end) for n, end in enumerate(deadlines)]
+            found = await engine.execute([a_request("a", context=one) for one in contexts])
+    assert [type(one) for one in found] == [dict, dict]
+
+
 async def test_cancelling_ends_the_request() -> None:
     with FakeEmbeddings() as server:
         async with started(server) as engine:
@@ -307,6 +324,7 @@ def entry(embedding: object, index: object = 0) -> dict[str, object]:
         ([entry([1.0]), entry([float("nan")], 1)], "not finite"),
         ([entry([1.0]), entry([float("inf")], 1)], "not finite"),
         ([entry([1.0]), entry([10**400], 1)], "not finite"),
+        ([entry([1.0]), entry([-(2**63)], 1)], "not finite"),  # whose size is no number of 64 bits
         ([entry([1.0]), entry(as_base64([float("nan")]), 1)], "not finite"),
         ([entry([1.0]), entry("AACA", 1)], "not base64 of float32"),
         ([entry([1.0]), entry("Ä!?=", 1)], "not base64 of float32"),
@@ -404,6 +422,44 @@ async def test_a_server_that_lists_no_models_embeds_with_one_that_is_named() -> 
         server.models = b"no list"
         async with started(server, model="fake-embedding") as engine:
             assert engine.dimensions == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "retryable", "starts"),
+    [
+        ("fake-embedding", False, True),
+        ("fake-embedding", True, False),
+        (None, False, False),
+        (None, True, False),
+    ],
+)
+async def test_a_server_that_is_not_there_yet_is_waited_for(
+    model: str | None, retryable: bool, starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unlike one that only lists no models."""
+
+    async def fails(client: object, server: str) -> probe.Served:
+        raise EngineUnavailable("lists nothing", retryable=retryable)
+
+    monkeypatch.setattr(probe, "probe", fails)
+    with FakeEmbeddings(4) as server:
+        if starts:
+            async with started(server, model=model) as engine:
+                assert engine.dimensions == 4
+        else:
+            with pytest.raises(EngineUnavailable, match="lists nothing") as caught:
+                async with started(server, model=model):
+                    pass
+            assert caught.value.retryable is retryable
+
+
+def test_as_many_texts_as_the_api_takes_may_be_sent_at_once() -> None:
+    for count in (1, MOST_TEXTS):
+        engine = OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count)
+        assert engine.spec.max_batch == count
+    for count in (0, MOST_TEXTS + 1):
+        with pytest.raises(InputError, match=r"max_batch must be within 1\.\.2048"):
+            OpenAIEmbeddings(url="http://localhost:1/v1", max_batch=count)
 
 
 async def test_nobody_there() -> None:

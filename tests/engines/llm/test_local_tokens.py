@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teola.engine import TextPart
+from teola.engine import Call, QueryContext, SequenceHandle, TextPart
 from teola.errors import EngineError, EngineUnavailable
+from teola.graph.ops import DecodeParams
 from teola.graph.prompt import Role
 from teola_engines.llm import local_tokens
-from teola_engines.llm.local_tokens import TextStream
+from teola_engines.llm.local_tokens import CUT, CUT_TOKENS, LocalTokens, TextStream
 
 
 def decode(ids):
@@ -67,3 +68,33 @@ def test_a_model_that_is_not_there(tmp_path):
     assert not raised.value.retryable
     why = str(raised.value).rpartition("nothing': ")[2]
     assert why == str(raised.value.__cause__).strip().splitlines()[0]
+
+
+def test_a_character_is_waited_for_as_long_as_it_may_come():
+    stream = TextStream(decode, [])
+    told = [stream.feed([0xFF]) for _ in range(2 * CUT_TOKENS)]
+    waits = [""] * (CUT_TOKENS - 1)
+    assert told == [*waits, CUT * CUT_TOKENS, *waits, CUT * CUT_TOKENS]
+
+
+class Letters(LocalTokens):
+    """A tokenizer of letters, without a model's files."""
+
+    def __init__(self):
+        pass
+
+    def ids(self, parts, *, complete, after=()):
+        return [ord(letter) for part in parts for letter in part.text] + [0] * complete
+
+
+def test_of_a_prefix_the_ids_are_known_only_to_the_engine_that_made_it():
+    parts, rest = (TextPart(Role.CONTEXT, "ab"),), (TextPart(Role.QUESTION, "c"),)
+    made = SequenceHandle("mine", 0, parts, (7, 8))
+    for handle, engine, prefix in (
+        (made, "mine", (7, 8)),
+        (made, "other", (97, 98)),
+        (SequenceHandle("mine", 0, parts), "mine", (97, 98)),
+        (None, "mine", ()),
+    ):
+        call = Call(QueryContext("q"), rest, DecodeParams(), handle)
+        assert Letters().prompt(call, engine, complete=True) == (prefix, (99, 0))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from teola.kv import Swap
 from teola_engines.llm.paged_model import BatchRow, PagedModel
 from tests.planted import catches, edited
 
@@ -93,3 +94,56 @@ def test_all_that_a_model_is_given_is_where_the_model_is(
     assert view.slots.shape == (sum(len(row.ids) for row in rows),)
     assert view.longest == max(row.length for row in rows)
     assert given == {"use_cache": True, "logits_to_keep": 1}
+
+
+def bare(**fields: Any) -> PagedModel:
+    """Without a model: only what a test gives it."""
+    made = object.__new__(PagedModel)
+    for name, value in {"_packed": None, "_graphs": None, **fields}.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("lengths", "on_cpu", "groups"),
+    [
+        ([1, 1, 1], True, [[0, 1, 2]]),
+        ([4, 5, 4], True, [[0, 1, 2]]),
+        ([4, 6, 5], True, [[1, 2], [0]]),
+        ([256, 256, 256], True, [[1, 2], [0]]),
+        ([256, 256, 256], False, [[0, 1, 2]]),
+        ([512, 511, 1], True, [[0], [1], [2]]),
+        ([600, 1, 600], True, [[2], [0], [1]]),
+        ([7], True, [[0]]),
+    ],
+)
+def test_rows_of_about_equal_length_are_computed_together(
+    lengths: list[int], on_cpu: bool, groups: list[list[int]]
+) -> None:
+    """On a CPU not many long ones; and each row gets its own logits, whatever it is beside."""
+    import torch
+
+    seen: list[list[int]] = []
+
+    def batch(rows: list[BatchRow]) -> torch.Tensor:
+        seen.append([row.blocks[0] for row in rows])
+        return torch.tensor([[float(row.blocks[0])] for row in rows])
+
+    rows = [BatchRow(range(length), 0, [k]) for k, length in enumerate(lengths)]
+    logits = bare(_on_cpu=on_cpu, _batch=batch).forward(rows)
+    assert seen == groups
+    assert logits[:, 0].tolist() == [*range(len(rows))]
+
+
+def test_blocks_change_places_with_those_of_the_host() -> None:
+    """What comes back is read before its place there is written anew, and the other way round."""
+    import torch
+
+    def numbered(first: int, blocks: int) -> torch.Tensor:
+        return torch.arange(first, first + blocks).repeat_interleave(2).view(-1, 1, 1).float()
+
+    pool, tier = numbered(10, 4), numbered(20, 3).view(3, 2, 1, 1)
+    made = bare(pool=[(pool,)], host=[(tier,)])
+    made.swap([Swap(((0, 1),), ((1, 0),)), Swap(((2, 3),), ((0, 1),)), Swap((), ())])
+    assert pool.view(4, 2).tolist() == [[10, 10], [20, 20], [12, 12], [22, 22]]
+    assert tier.view(3, 2).tolist() == [[11, 11], [10, 10], [22, 22]]

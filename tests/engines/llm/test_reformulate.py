@@ -10,6 +10,7 @@ QUESTIONS = (
     "Why does the build fail on Windows, and how can I fix it?",
     "Who wrote Hamlet?",
     "penguins",
+    "???",
     "the of and",
     "How many retries does a primitive get?",
     "¿Dónde está la biblioteca?",

@@ -8,12 +8,13 @@ import uuid
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 
 from teola.engine import Chunk, Hit, QueryContext, Request
 from teola.errors import InputError
 from teola.graph.ops import Op, SearchParams
-from teola_engines.vectorstore import PgVector, lexical
+from teola_engines.vectorstore import PgVector, indexing, lexical
 from teola_engines.vectorstore.lexical import fused
 
 from .conftest import DIMENSIONS, Corner, Server, key, vectors
@@ -160,6 +161,26 @@ async def test_a_large_collection_gets_an_index_of_its_text_once(
     assert server.rows(names, pattern)[0][1] > 0, "the index was not used"
     assert await store.delete(corner.tenant, corner.collection, None) == 1
     assert server.rows(names, pattern) == []
+
+
+async def test_a_language_of_one_s_own_may_have_any_name(
+    store: PgVector, corner: Corner, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "TEXT_FROM", 1)
+    server.rows('CREATE TEXT SEARCH CONFIGURATION public."My-Own" (COPY = pg_catalog.english)')
+    try:
+        await index(store, corner, "a", TEXTS)
+        question = hybrid(corner, "Which lamps?", language="My-Own")
+        assert (await ask(store, question))[0][0].lexical > 0
+        await store.settle()
+        names = "SELECT relname FROM pg_class WHERE relname LIKE '%%My-Own'"
+        ((name,),) = server.rows(names)
+        async with await psycopg.AsyncConnection.connect(server.admin) as connection:
+            assert await lexical.complete(connection, name)
+        await store.delete(corner.tenant, corner.collection, None)
+        assert server.rows(names) == []
+    finally:
+        server.rows('DROP TEXT SEARCH CONFIGURATION public."My-Own" CASCADE')
 
 
 @pytest.mark.parametrize("restored", [False, True])

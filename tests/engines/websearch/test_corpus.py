@@ -20,7 +20,6 @@ from teola.errors import EngineError, EngineUnavailable, InputError, UnknownName
 from teola.graph.ops import Op
 from teola_engines.vectorstore import EmbeddedPostgres
 from teola_engines.websearch import Corpus
-from teola_engines.websearch.corpus_documents import titled
 from teola_engines.websearch.corpus_indexing import words_in
 from teola_engines.websearch.corpus_tables import INDEXING_LOCK
 
@@ -168,20 +167,6 @@ def test_words_are_told_apart_where_code_joins_them() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "title", "body"),
-    [
-        ("# A *heading* #\n\nText.", "A *heading*", "Text."),
-        ("Title\n=====\n\nText.", "Title", "Text."),
-        ("No heading here.\nMore.", "name.md", "No heading here.\nMore."),
-        ("# Only a heading", "Only a heading", "# Only a heading"),
-        ("", "name.md", ""),
-    ],
-)
-def test_the_title_is_the_heading_a_text_begins_with(text: str, title: str, body: str) -> None:
-    assert titled(text, "name.md") == (title, body)
-
-
 # --- the index --------------------------------------------------------------------------------
 
 
@@ -288,9 +273,22 @@ async def test_a_folder_that_is_none(data_dir: Path, tmp_path: Path) -> None:
     told = await refused(Corpus(folder=tmp_path, data_dir=data_dir))
     assert "holds no files: put documents into it" in told
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "data").write_bytes(b"\0\1\2\xff")
     told = await refused(Corpus(folder=tmp_path, data_dir=data_dir))
     assert "nothing in the corpus folder can be read" in told
     assert ".jpg files are not supported" in told
+
+
+async def test_one_page_among_files_that_cannot_be_read_is_a_corpus(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    for suffix in ("jpg", "png", "zip"):
+        (tmp_path / f"file.{suffix}").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "page.md").write_text("# The lighthouse\n\nAnna keeps the lamp of the lighthouse.")
+    for _ in ("indexed now", "indexed before"):
+        async with searching(data_dir, tmp_path) as engine:
+            (hits,) = await ask(engine, "Who keeps the lamp?")
+        assert [hit.document for hit in hits] == ["The lighthouse"]
 
 
 async def test_a_language_that_postgresql_does_not_know(data_dir: Path, harbour: Path) -> None:
