@@ -95,17 +95,18 @@ class ValueIndex:
 
     def find(self, text: str, limit: int) -> list[FoundValue]:
         """Texts like this one, the most alike first; none of a file that is not there."""
-        asked = " ".join(text.replace("\0", " ").split())[:LONGEST_TEXT].casefold()
+        written = text.replace("\0", " ").strip()[:LONGEST_TEXT]
+        asked = _folded(written)
         wanted = grams(asked)
         if not asked:
             return []
         try:
             with closing(self._opened()) as connection:
-                candidates = _candidates(connection, asked, wanted)
+                candidates = _candidates(connection, written)
         except (sqlite3.Error, UnicodeError):  # deleted, or not a text that a database can have
             return []
         found = [
-            FoundValue(table, column, value, _likeness(asked, wanted, value.casefold()))
+            FoundValue(table, column, value, _likeness(asked, wanted, _folded(value)))
             for value, table, column in candidates
         ]
         alike = [one for one in found if one.score >= LEAST]
@@ -115,14 +116,11 @@ class ValueIndex:
         return sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)
 
 
-def _candidates(
-    connection: sqlite3.Connection, asked: str, wanted: frozenset[str]
-) -> list[tuple[str, str, str]]:
-    places = "FROM texts JOIN places ON places.id = texts.place WHERE"
-    if not wanted:  # shorter than a trigram
-        escaped = asked.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        sql = f"SELECT value, t, c {places} value LIKE ? ESCAPE '\\' LIMIT ?"
-        return connection.execute(sql, (f"{escaped}%", CANDIDATES)).fetchall()
+def _candidates(connection: sqlite3.Connection, asked: str) -> list[tuple[str, str, str]]:
+    """Texts that share trigrams with `asked`, as it is written: SQLite folds case by itself, and
+    neither white space nor `ß`."""
+    if len(asked) < GRAM:
+        return _beginning(connection, asked)
     chosen = sorted({asked[at : at + GRAM] for at in _spread(len(asked) - GRAM + 1)})
     words = ['"' + gram.replace('"', '""') + '"' for gram in chosen]
     counted = "SELECT count(*) FROM texts WHERE texts MATCH ?"
@@ -140,6 +138,24 @@ def _candidates(
     weights = [_weight(count, last or 0) for count in counts]
     told = [value for pair in zip(weights, words, strict=True) for value in pair]
     return connection.execute(sql, (*told, CANDIDATES)).fetchall()
+
+
+def _beginning(connection: sqlite3.Connection, asked: str) -> list[tuple[str, str, str]]:
+    """Texts that begin with `asked`, which is shorter than a trigram."""
+    escaped = asked.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    # LIKE ignores the case of ASCII letters only.
+    cases = sorted({f"{case}%" for case in (escaped.lower(), escaped.upper(), escaped.title())})
+    alike = " OR ".join(["value LIKE ? ESCAPE '\\'"] * len(cases))
+    sql = (
+        "SELECT value, t, c FROM texts JOIN places ON places.id = texts.place "
+        f"WHERE {alike} LIMIT ?"
+    )
+    return connection.execute(sql, (*cases, CANDIDATES)).fetchall()
+
+
+def _folded(text: str) -> str:
+    """A text without regard to case and white space."""
+    return " ".join(text.split()).casefold()
 
 
 def _weight(count: int, of: int) -> float:

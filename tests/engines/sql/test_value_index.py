@@ -58,6 +58,23 @@ def test_the_most_alike_come_first_and_of_equals_the_shortest(seed: int, tmp_pat
             assert index.find(asked, limit) == found[:limit]
 
 
+@pytest.mark.parametrize("value", ["ÖV", "Ö", "aß", "Ss", "A  B  C", "New\tYork", "İzmir"])
+def test_a_text_finds_itself_in_any_case_and_with_any_white_space(
+    value: str, tmp_path: Path
+) -> None:
+    index = ValueIndex(tmp_path / "v.db")
+    index.build([("t", "c", [value, "Herring"])])
+    for asked in {value, value.lower(), value.title()}:
+        assert [one.value for one in index.find(asked, 5)][:1] == [value], asked
+    assert index.find(value, 5)[0].score == 1.0
+
+
+def test_white_space_between_words_does_not_matter(tmp_path: Path) -> None:
+    index = ValueIndex(tmp_path / "v.db")
+    index.build([("t", "c", ["New\tYork", "New Haven"])])
+    assert index.find("new  york", 1) == [FoundValue("t", "c", "New\tYork", 1.0)]
+
+
 def test_long_texts_are_alike_by_their_beginnings(tmp_path: Path) -> None:
     index = ValueIndex(tmp_path / "v.db")
     whole = "".join(chr(97 + n % 26) + chr(97 + n // 26) for n in range(LONGEST_TEXT))
