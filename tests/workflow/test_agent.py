@@ -341,9 +341,19 @@ def test_a_reply_that_cannot_be_read_may_be_written_again() -> None:
     assert "Your last reply could not be read" in model.prompt(1)
 
 
-def test_but_only_once() -> None:
+def test_that_a_reply_could_not_be_read_is_told_once() -> None:
+    """Later turns come after replies that could be read."""
+    look = calls(("search", {"query": "x"}))
+    model = Writes(look, "I think that", look, answer("so"))
+    assert asked(model).answer == "so"
+    told = [model.prompt(k).count("Your last reply could not be read") for k in range(4)]
+    assert told == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("between", [(), (calls(("search", {"query": "x"})),)])
+def test_but_only_once(between: tuple[str, ...]) -> None:
     with pytest.raises(QueryFailed, match="component 'agent', grow: component 'agent-turn'"):
-        asked(Writes("no JSON", "again none", answer("too late")))
+        asked(Writes("no JSON", *between, "again none", answer("too late")))
 
 
 def test_in_its_last_turn_it_has_to_answer() -> None:
