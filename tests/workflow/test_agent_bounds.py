@@ -312,6 +312,26 @@ def test_a_secret_is_known_to_its_tool_only(monkeypatch: pytest.MonkeyPatch) -> 
     )
 
 
+@pytest.mark.parametrize("names", [("SHORT", "LONG"), ("LONG", "SHORT")])
+def test_of_a_secret_that_holds_another_one_nothing_is_left(names: tuple[str, ...]) -> None:
+    values = {"SHORT": "sesame", "LONG": "open-sesame-now"}
+    own = Secrets({name: values[name] for name in names})
+    read = ReadSecrets(own)
+    assert [read[name] for name in names] == [values[name] for name in names]
+    for secrets in (own, read):
+        told = secrets.hidden({"sesame": ["it is open-sesame-now", "or sesame"]})
+        assert told == {"[SHORT]": ["it is [LONG]", "or [SHORT]"]}
+
+
+def test_only_long_secrets_are_looked_for() -> None:
+    own = Secrets({"FIVE": "abcde", "SIX": "abcdef"})
+    assert own.hidden(["abcde", "abcdef", 3, None]) == ["abcde", "[SIX]", 3, None]
+    read = ReadSecrets(own)
+    assert read.hidden("abcdef") == "abcdef", "it was not read"
+    assert len(read["SIX"] + read["FIVE"]) == 11
+    assert read.hidden("abcde abcdef") == "abcde [SIX]"
+
+
 def test_secrets_are_neither_printed_nor_copied() -> None:
     secrets = Secrets({"KEY": "value-of-it"})
     assert "value" not in f"{secrets} {secrets!r} {QuerySpec({}, secrets={'K': 'value-of-it'})}"
