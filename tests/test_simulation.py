@@ -18,13 +18,15 @@ from teola import (
     QueryExpansion,
     Runtime,
     component,
+    simulation,
 )
-from teola.errors import InputError
+from teola.errors import InputError, UnknownName
 from teola.habit import Habit
 from teola.passes.estimate import CHUNK_TOKENS
 from teola.policies.batching.fifo import Fifo
 from teola.policies.work import Work
 from teola.profile import Cost, EngineProfile, Profile, StepTime
+from teola.runtime.engines import EngineConfig
 from teola.sim_result import SimResult
 from teola.simulation import _percentile, _Simulation
 from teola.testing.hash_engines import HashModel
@@ -97,6 +99,68 @@ def test_branches_are_taken_as_often_as_one_says() -> None:
     half = simulated(app, branches={"condition": {"then": 1, "otherwise": 1}})
     assert (always.p50, never.p99) == (SECONDS, 0.0)
     assert 0.0 < half.busy["llm"] < always.busy["llm"]
+
+
+def test_a_branch_may_never_be_taken_but_some_has_to_be() -> None:
+    app = asking(template=Condition(bool, reads=["question"], then=Generate()))
+    never = simulated(app, branches={"condition": {"then": 0, "otherwise": 2}})
+    assert never.p99 == 0.0
+    for shares, told in (
+        ({"then": 0, "otherwise": 0}, "condition 'condition' has to take some branch"),
+        ({}, "condition 'condition' has to take some branch"),
+        ({"then": -1}, "branch 'then' of 'condition' cannot be taken -1"),
+        ({"then": inf}, "branch 'then' of 'condition' cannot be taken inf"),
+        ({"els": 1}, "unknown branch 'els' in condition 'condition'"),
+    ):
+        with pytest.raises(InputError, match=told):
+            simulated(app, branches={"condition": shares})
+
+
+def test_no_query_finds_what_another_one_has_asked() -> None:
+    """Their questions are as long, and not the same."""
+    step = StepTime.of(Cost(per_token_s=0.01), Cost(base_s=0.1))
+    llm = EngineProfile(step=step, max_batch=1000, keeps_prefixes=True, block_tokens=16)
+    template = Generate(instruction="Q: ")
+    found = simulated(
+        asking(template=template),
+        profile=Profile("keeps", {"llm": llm}),
+        rate=1e-6,
+        inputs={"question": 500},
+        lengths={"generate": 1},
+    )
+    assert found.p50 >= 5.0
+    assert found.p99 == pytest.approx(found.p50)
+
+
+def test_texts_that_nobody_gives_are_a_list_of_one() -> None:
+    inputs = {"question": "text", "notes": "texts"}
+    generate = Generate(inputs={"context": "notes"}, mode="tree")
+    assumed, one, two = (
+        simulated(asking(template=generate, inputs=inputs), inputs=given)
+        for given in ({}, {"notes": [16]}, {"notes": [16, 16]})
+    )
+    assert assumed.assumed["notes"] == "16 tokens"
+    assert assumed.p50 == one.p50 < two.p50
+
+
+def test_the_options_of_its_engines_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = EngineConfig(HashModel, routing="prefix_affinity", routing_options={"no_such": 1})
+    with Runtime({"llm": wrong}, learn=False) as runtime, pytest.raises(UnknownName, match="no_s"):
+        simulated(asking(runtime))
+    given: list[dict[str, Any]] = []
+    made = simulation.Sim
+
+    def noting(*profile: Any, **options: Any) -> Any:
+        given.append(options)
+        return made(*profile, **options)
+
+    monkeypatch.setattr(simulation, "Sim", noting)
+    twice = EngineConfig(HashModel, instances=2, hedge=0.25)
+    with Runtime({"llm": twice}, learn=False) as runtime:
+        simulated(asking(runtime))
+    simulated()
+    assert [options["hedge"] for options in given] == [{"llm": 0.25}, {}]
+    assert [options["instances"] for options in given] == [{"llm": 2}, {"llm": 1}]
 
 
 def test_branches_are_taken_as_was_learned_unless_one_says_otherwise() -> None:
