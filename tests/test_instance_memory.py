@@ -212,6 +212,15 @@ def test_the_second_turn_of_a_conversation_finds_prompt_and_answer_of_the_first(
     at.cache.check()
 
 
+@pytest.mark.parametrize(("said", "found"), [(3, 1), (4, 2), (7, 2), (8, 3)])
+def test_the_token_that_was_generated_last_cannot_be_found(said: int, found: int) -> None:
+    """Nothing was computed from it. The prompt has 5 tokens, a block 4."""
+    at, answer = server(), range(50, 50 + said)
+    at.add(conversation(at, "a", range(5), answer))
+    drain(at)
+    assert at.cache.match(token_keys([*range(5), *answer, 99, 99, 99], BLOCK)) == found
+
+
 def test_what_an_aborted_sequence_has_generated_can_be_found() -> None:
     at = server()
     first, said = [*range(6)], [*range(20, 27)]
