@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,11 @@ from teola.engine import (
     Delta,
     EngineKind,
     EngineSpec,
-    Fingerprint,
     Request,
     SequenceHandle,
-    Source,
-    Splitting,
     Usage,
 )
-from teola.errors import DocumentError, EngineError, InputError
+from teola.errors import EngineError, InputError
 from teola.graph import Op
 from teola.graph.ops import EmbeddingParams
 from teola.runtime.python_engine import PythonEngine
@@ -349,73 +345,3 @@ def test_an_engine_is_closed_and_gives_up_what_it_kept() -> None:
 
 async def test_it_may_be_checked_where_a_loop_runs() -> None:
     check_engine(HashReranker)
-
-
-# --- loaders --------------------------------------------------------------------------------
-
-
-class Sentences:
-    """A loader of texts, which are cut into sentences."""
-
-    def __init__(self) -> None:
-        self.spec = EngineSpec("documents", EngineKind.DOCUMENTS, frozenset())
-
-    def start(self) -> None:
-        """Nothing to load."""
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-    def pipeline(self, splitting: Splitting) -> str:
-        return "sentences"
-
-    def fingerprint(self, source: Source) -> Fingerprint:
-        if source.text is None:
-            raise DocumentError("no such file")
-        return Fingerprint(source.text, len(source.text))
-
-    def split(self, source: Source, splitting: Splitting, encode: Any) -> list[str]:
-        return [f"{sentence}." for sentence in (source.text or "").split(".")[:-1]]
-
-
-def loader(**methods: Any) -> Callable[[], Any]:
-    """One that does something else."""
-    return type("Broken", (Sentences,), methods)
-
-
-NUMBERS = count()
-
-
-def cut(change: Callable[[list[str]], Any]) -> dict[str, Any]:
-    """Another way of cutting."""
-    return {"split": lambda self, *given: change(Sentences.split(self, *given))}
-
-
-def by(key: Callable[[Source], str]) -> dict[str, Any]:
-    """Another fingerprint."""
-    return {"fingerprint": lambda self, source: Fingerprint(key(source), 1)}
-
-
-def test_a_loader_keeps_its_contract() -> None:
-    check_engine(Sentences)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("methods", "told"),
-    [
-        ({"pipeline": lambda self, splitting: None}, "`pipeline` has to be a text"),
-        ({"fingerprint": lambda self, source: source.text}, "`fingerprint` gave 'Pier"),
-        (by(lambda source: source.name + str(source.text)), "one text under two names has two"),
-        (by(lambda source: ""), "`fingerprint` of two texts is the same"),
-        (by(lambda source: str(source.text)), "that is not there raised no DocumentError"),
-        (cut(lambda texts: []), r"`split` gave \[\], not texts"),
-        (cut(lambda texts: [*texts, " "]), "`split` gave .*, not texts"),
-        (cut(lambda texts: ["".join(texts)]), "`split` gave one chunk"),
-        (cut(lambda texts: texts[:-1]), "`split` lost sentence 19"),
-        (cut(lambda texts: texts[1:]), "`split` lost sentence 0"),
-        (cut(lambda texts: [*texts, str(next(NUMBERS))]), "other chunks the second"),
-    ],
-)
-def test_a_loader_that_breaks_a_promise_is_told(methods: dict[str, Any], told: str) -> None:
-    with pytest.raises(ContractBroken, match=f"^engine 'documents' .*{told}"):
-        check_engine(loader(**methods))
