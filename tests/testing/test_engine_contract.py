@@ -146,7 +146,8 @@ class Rounds(HashEmbedder):
 
     async def execute(self, requests: Sequence[Request]) -> Any:
         more = self.by * (len(requests) - 1)
-        found = [result["vectors"] for result in await super().execute(requests)]
+        results: Any = await super().execute(requests)
+        found = [result["vectors"] for result in results]
         return [{"vectors": [[x + more for x in v] for v in vectors]} for vectors in found]
 
 

@@ -56,7 +56,7 @@ def by(key: Callable[[Source], str]) -> dict[str, Any]:
 
 
 def test_a_loader_keeps_its_contract() -> None:
-    check_engine(Sentences)  # type: ignore[arg-type]
+    check_engine(Sentences)
 
 
 @pytest.mark.parametrize(
