@@ -274,6 +274,8 @@ async def test_a_secret_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch
 
     told = (await look.call({})).text
     assert told == "look failed: the secret 'TEOLA_TEST_SECRET' is not set"
+    empty = ToolContext(secrets={"TEOLA_TEST_SECRET": ""})
+    assert (await look.call({}, empty)).text == told
     monkeypatch.setenv("TEOLA_TEST_SECRET", "hush")
     assert (await look.call({})).value == "hush"
 
