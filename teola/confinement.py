@@ -48,7 +48,8 @@ def confine(
     ):
         if most is None:
             continue
-        hard = resource.getrlimit(what)[1]
-        unlimited = hard == resource.RLIM_INFINITY
-        soft, last = (n if unlimited else min(n, hard) for n in (most, most + grace))
-        resource.setrlimit(what, (soft, last))
+        soft, hard = (
+            new if old == resource.RLIM_INFINITY else min(new, old)
+            for new, old in zip((most, most + grace), resource.getrlimit(what), strict=True)
+        )
+        resource.setrlimit(what, (soft, hard))

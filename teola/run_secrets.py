@@ -36,7 +36,7 @@ class Secrets(Mapping[str, str]):
 
     def hidden(self, value: Any) -> Any:
         """A JSON value without those that the run was given: their names stand there instead."""
-        long = {k: v for k, v in self._own.items() if len(v) >= LEAST_CHARACTERS}
+        long = _long(self._own)
         return _hidden(value, long) if long else value
 
     def __eq__(self, other: object) -> bool:
@@ -78,8 +78,15 @@ class ReadSecrets(Mapping[str, str]):
 
     def hidden(self, value: Any) -> Any:
         """A JSON value without the secrets that were read: their names stand there instead."""
-        long = {k: v for k, v in self._read.items() if len(v) >= LEAST_CHARACTERS}
+        long = _long(self._read)
         return _hidden(value, long) if long else value
+
+
+def _long(secrets: Mapping[str, str]) -> dict[str, str]:
+    """Those that are looked for. The longest come first: of one that begins with another one, the
+    rest would be left."""
+    found = sorted(secrets.items(), key=lambda item: len(item[1]), reverse=True)
+    return {name: value for name, value in found if len(value) >= LEAST_CHARACTERS}
 
 
 def _hidden(value: Any, secrets: Mapping[str, str]) -> Any:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from teola.catalogue import load_app
+import teola
+from teola.catalogue import REGISTERED, installed, load_app
 from teola.errors import InputError, UnknownName
 
 HEAD = """from teola import App, component
@@ -82,3 +83,22 @@ def test_a_file_imports_what_lies_beside_it(tmp_path: Path) -> None:
     file = written(tmp_path, "from beside_mine import NAME\nmain = made(NAME)")
     assert load_app(file).name == load_app(file).name == "beside"
     assert sys.path.count(str(tmp_path)) == 1
+
+
+def test_a_path_may_begin_with_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    written(tmp_path, "x = made('at home')")
+    assert load_app("~/mine.py").name == "at home"
+
+
+def test_what_is_registered_stands_among_what_is_installed_by_name() -> None:
+    before = [listing.name for listing in installed()]
+    assert before == sorted(before)
+    app = load_app(before[-1])
+    with teola.register("app", "a-first-one", app), teola.register("app", "zz-last-one", app):
+        listings = installed()
+    assert [listing.name for listing in listings] == ["a-first-one", *before, "zz-last-one"]
+    assert [listings[0].source, listings[-1].source] == [REGISTERED, REGISTERED]
+    assert listings[0].app is app

@@ -24,6 +24,7 @@ from teola.query.result import jsonable
         ({"sheet": "2026"}, "a.pdf, sheet “2026”"),
         ({"section": "Fees"}, "a.pdf, section “Fees”"),
         ({"section": "a\nb" + "x" * 99}, f"a.pdf, section “a b{'x' * 76}…”"),
+        ({"section": "x" * 80}, f"a.pdf, section “{'x' * 80}”"),
         ({"page": True, "section": ["a"], "sheet": " ", "slide": 1.5}, "a.pdf"),
     ],
 )

@@ -80,6 +80,59 @@ def test_nobody_waits_for_a_step_to_save_little() -> None:
     at.cache.check()
 
 
+@pytest.mark.parametrize(("rest", "waits"), [(4, True), (5, False)])
+def test_one_waits_where_half_of_it_is_just_being_computed(rest: int, waits: bool) -> None:
+    """Of 8 tokens, 4 are."""
+    at = server()
+    at.add(sequence(at, "a", [*range(4), *range(50, 60)]))
+    at.add(sequence(at, "b", [*range(4), *range(60, 60 + rest)]))
+    assert [s.id for s, _ in step(at).prefills] == (["a"] if waits else ["a", "b"])
+
+
+def test_as_much_of_what_is_kept_goes_as_is_needed_the_oldest_first() -> None:
+    for tokens, left in ((7, ["y"]), (11, []), (16, [])):
+        at = server(blocks=4)
+        for id, first in (("x", 10), ("y", 20)):
+            at.add(sequence(at, id, range(first, first + 8), output=0, keep=True))
+            drain(at)
+        assert [*at.kept] == ["x", "y"]
+        at.add(sequence(at, "new", range(30, 30 + tokens)))
+        assert drain(at) == ["new"]
+        assert [*at.kept] == left
+        at.cache.check()
+
+
+def test_what_is_kept_goes_before_anybody_is_preempted_the_oldest_first() -> None:
+    at = server(blocks=4)
+    for id, first in (("x", 10), ("y", 20)):
+        at.add(sequence(at, id, range(first, first + 4), output=0, keep=True))
+        drain(at)
+    at.add(sequence(at, "new", range(30, 37), output=4))
+    assert drain(at) == ["new"]
+    assert (at.preemptions, [*at.kept]) == (0, ["y"])
+
+
+def test_who_came_last_is_preempted_and_waits_before_all_others() -> None:
+    """What it found when it was first admitted is not what it finds of its own later."""
+    at = server(blocks=6)
+    first = sequence(at, "a", range(7), output=14)
+    last = sequence(at, "b", range(10, 17), output=8)
+    for one in (first, last):
+        at.add(one)
+    step(at)
+    at.add(sequence(at, "c", range(20, 32)))
+    while not at.preemptions:
+        step(at)
+    assert ([*at.decoding], [*at.waiting]) == (["a"], ["b", "c"])
+    while "b" in at.waiting:
+        step(at)
+    assert last.table is not None
+    assert last.table.found > 0
+    assert last.cached == 0
+    assert sorted(drain(at)) == ["b", "c"]
+    at.cache.check()
+
+
 def test_blocks_are_shared_and_all_come_back() -> None:
     at = server()
     for id in "abc":
@@ -157,6 +210,15 @@ def test_the_second_turn_of_a_conversation_finds_prompt_and_answer_of_the_first(
     assert planned is not None
     assert planned.prefills[0].sequence.cached == 12, "12 of 13 tokens: the last was never fed"
     at.cache.check()
+
+
+@pytest.mark.parametrize(("said", "found"), [(3, 1), (4, 2), (7, 2), (8, 3)])
+def test_the_token_that_was_generated_last_cannot_be_found(said: int, found: int) -> None:
+    """Nothing was computed from it. The prompt has 5 tokens, a block 4."""
+    at, answer = server(), range(50, 50 + said)
+    at.add(conversation(at, "a", range(5), answer))
+    drain(at)
+    assert at.cache.match(token_keys([*range(5), *answer, 99, 99, 99], BLOCK)) == found
 
 
 def test_what_an_aborted_sequence_has_generated_can_be_found() -> None:

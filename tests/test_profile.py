@@ -121,6 +121,28 @@ def test_a_step_takes_what_is_in_it() -> None:
     assert STEP.seconds(0) == 0.0, "nothing to compute"
 
 
+def test_a_step_for_prompts_alone_may_take_less_and_with_others_it_takes_no_less() -> None:
+    quick = replace(STEP, prefill_s=-0.004)
+    assert quick.seconds(0, 0, 100) == pytest.approx(0.006 + 0.01)
+    assert quick.seconds(4, 0, 100) == pytest.approx(0.01 + 0.004 + 0.01)
+
+
+def test_a_prompt_has_a_pair_for_each_token_and_those_up_to_it() -> None:
+    """The first token attends to itself."""
+    for tokens in (1, 2, 100):
+        pairs = sum(range(1, tokens + 1))
+        assert STEP.prefill(tokens) == pytest.approx(STEP.seconds(0, 0, tokens, pairs), rel=1e-12)
+
+
+def test_a_step_that_is_just_over_is_the_last_that_has_begun() -> None:
+    steps = StepTime(base_s=0.25)
+    assert [steps.steps(seconds, 1, 0) for seconds in (0.25, 0.5, 0.75)] == [1, 2, 3]
+    growing = StepTime(base_s=0.5, per_context_s=0.5)
+    ends = [growing.seconds(1, 1, repeat=k) for k in (1, 2, 3)]
+    assert ends == [1.0, 2.5, 4.5]
+    assert [growing.steps(end, 1, 1) for end in ends] == [1, 2, 3]
+
+
 @given(st.integers(1, 50), st.integers(0, 100_000), st.integers(1, 300))
 def test_repeated_steps_take_the_sum_of_each(sequences: int, context: int, repeat: int) -> None:
     each = [STEP.seconds(sequences, context + k * sequences) for k in range(repeat)]

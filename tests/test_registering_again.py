@@ -114,3 +114,15 @@ def test_a_module_that_registers_two_things_is_refused(kind: Any) -> None:
     with pytest.raises(InputError, match="registered already"):
         run(MADE[kind], "a_module")
     assert REGISTRIES[kind].find("cell") is first
+
+
+@pytest.mark.usefixtures("cell_is_forgotten")
+@pytest.mark.parametrize("kind", MADE)
+def test_a_cell_does_not_replace_what_a_module_registered(kind: Any) -> None:
+    """Though it looks the same, as does what a module registers after a cell."""
+    for first, second in (("a_module", "__main__"), ("__main__", "a_module")):
+        thing = run(MADE[kind], first)
+        with pytest.raises(InputError, match="registered already"):
+            run(MADE[kind], second)
+        assert REGISTRIES[kind].find("cell") is thing
+        teola.unregister(kind, "cell")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import teola
 from teola import Search
 from teola.errors import InputError, UnknownName
 from teola.kv import make_policy
 from teola.policies import batching, routing
+from teola.policies.batching import Fifo
 from teola.workflow import components
 from tests.recording import work
 
@@ -26,6 +29,7 @@ batching.mine = offered_here:Mine
 routing.mine = teola.policies.routing.round_robin:RoundRobin
 eviction.mine = teola.kv.policies.lru:Lru
 routing.broken = offered_here:Mine
+routing.round_robin = offered_here:Mine
 
 [teola.components]
 mine = teola.workflow.components:Search
@@ -73,3 +77,28 @@ def test_it_is_listed_where_a_name_is_unknown() -> None:
 def test_without_it_the_name_is_unknown() -> None:
     with pytest.raises(UnknownName, match="'mine'"):
         batching.make("mine")
+
+
+@pytest.mark.usefixtures("package")
+def test_what_is_built_in_stays_and_has_its_name_once() -> None:
+    names = routing.REGISTRY.names()
+    assert names.count("round_robin") == 1
+    assert type(routing.make("round_robin")).__name__ == "RoundRobin"
+    others = names[len(routing.REGISTRY.built_in) :]
+    assert others == ["broken", "mine"]
+
+
+def test_a_factory_may_take_any_option() -> None:
+    def many(**options: Any) -> Fifo:
+        return Fifo(**options)
+
+    with teola.register("batching", "many", many):
+        policy = batching.make("many", max_wait_s=3.0)
+    policy.add(work(0), 0.0)
+    assert policy.wake_at(0.0) == 3.0
+
+
+def test_what_is_registered_cannot_be_changed_by_looking() -> None:
+    with teola.register("batching", "many", Fifo):
+        batching.REGISTRY.registered().clear()
+        assert batching.REGISTRY.find("many") is Fifo

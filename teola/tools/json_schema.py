@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -69,11 +70,17 @@ def mapped(schema: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
 
 
 def target(root: JsonSchema, ref: str) -> Any:
-    """What `$ref` names within `root`. Raises LookupError."""
+    """What `$ref` names within `root`: its whole, or a place in it. Raises LookupError, which has
+    the reference."""
+    if ref != "#" and not ref.startswith("#/"):
+        raise LookupError(ref)
     value: Any = root
-    for part in ref.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        value = value[_index(key)] if isinstance(value, list) else value[key]
+    try:
+        for part in ref.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            value = value[_index(key)] if isinstance(value, list) else value[key]
+    except (LookupError, TypeError):
+        raise LookupError(ref) from None
     return value
 
 
@@ -222,6 +229,16 @@ def flattened(schema: JsonSchema, name: str) -> dict[str, Any]:
             part = {key: part[key] for key in part if key not in ("$defs", "definitions")}
         definitions[names[ref]] = mapped(part, renamed)
     return definitions
+
+
+def embedded(schema: JsonSchema, name: str) -> tuple[Any, dict[str, Any]]:
+    """The schema as a part of another one, and the definitions that it needs there, whose names
+    begin with `name`. Raises LookupError for a reference to what is not in it."""
+    definitions = flattened(schema, name)
+    part = definitions[name]
+    if f'"#/$defs/{name}"' not in json.dumps(list(definitions.values()), default=str):
+        del definitions[name]
+    return part, definitions
 
 
 _KEPT: Final = frozenset(

@@ -248,7 +248,7 @@ def mcp_tools(
         assert url is not None
         reached = ByUrl(url, dict(headers or {}), most_message_bytes)
     return ToolServer(
-        name or re.sub(r"[^a-zA-Z0-9_-]", "_", reached.label),
+        name or re.sub(r"[^a-zA-Z0-9_-]", "_", reached.label)[:64],
         reached,
         frozenset(pure),
         None if only is None else frozenset(only),

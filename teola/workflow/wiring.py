@@ -108,7 +108,7 @@ class Wirer:
             nearest = [c for c in left if not any(c in self.upstream[d] for d in left)]
             nearest.sort(key=self.template.order.index)
             free = [c for c in nearest if not set(self._guards(c)) - own]
-            if len(free) > 1 or not self._exclusive(nearest, own):
+            if len(free) > 1 or not self._exclusive(nearest):
                 listed = " and ".join(repr(c) for c in nearest)
                 raise TemplateError(
                     f"{name!r} is given by {listed} at once; rename one with outputs={{...}}"
@@ -124,7 +124,7 @@ class Wirer:
     def _guards(self, component: str) -> tuple[Guard, ...]:
         return self.template.guards.get(component, ())
 
-    def _exclusive(self, components: list[str], own: set[Guard]) -> bool:
+    def _exclusive(self, components: list[str]) -> bool:
         """At most one of them will run: each pair stands in different branches of a Condition."""
         taken = [{g.condition: g.branch for g in self._guards(c)} for c in components]
         return all(

@@ -63,9 +63,10 @@ def test_a_place_that_does_not_exist_is_refused(place: dict[str, str], told: str
         teola.register("pass", "mine", declining, **place)
 
 
-def test_only_passes_have_a_place() -> None:
+@pytest.mark.parametrize("place", [{"after": "fifo"}, {"before": "fifo"}])
+def test_only_passes_have_a_place(place: dict[str, str]) -> None:
     with pytest.raises(InputError, match="only passes have a place"):
-        teola.register("batching", "mine", Fifo, after="fifo")
+        teola.register("batching", "mine", Fifo, **place)
 
 
 def test_no_pass_is_put_beside_itself() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from teola import tables
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
-from teola.price import Price, shown_cost
+from teola.price import Price
 from teola.tables import question_run
 from teola.tables.answer_table import AnswerTable
 from teola.tables.question_run import QuestionRun
@@ -386,8 +386,3 @@ def test_tables_are_checked() -> None:
         tables.sql(SQL, {"t": 3})
     with pytest.raises(UnknownName):
         tables.sql("SELECT * FROM s", {"t": pa.table({"a": [1]})}).run()
-
-
-def test_a_cost_is_shown_with_digits_that_say_something() -> None:
-    shown = {0: "0", 0.0000276: "0.0000276", 0.01234: "0.0123", 1.5: "1.50", 12345.678: "12,345.68"}
-    assert {cost: shown_cost(cost) for cost in shown} == shown

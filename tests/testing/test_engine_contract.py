@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.common.tiny_model import make_model
-from teola.engine import Call, Delta, EngineKind, EngineSpec, Request, Usage
+from teola.engine import (
+    Call,
+    Delta,
+    EngineKind,
+    EngineSpec,
+    Request,
+    SequenceHandle,
+    Usage,
+)
 from teola.errors import EngineError, InputError
 from teola.graph import Op
+from teola.graph.ops import EmbeddingParams
 from teola.runtime.python_engine import PythonEngine
 from teola.testing import ContractBroken, ScriptedModel, check_engine
 from teola.testing.hash_engines import HashEmbedder, HashModel, HashReranker
@@ -112,6 +124,48 @@ class Breaks(HashEmbedder):
         return await super().execute(requests)
 
 
+class Lonely(HashEmbedder):
+    """Does one request at a time."""
+
+    async def execute(self, requests: Sequence[Request]) -> Any:
+        first, *others = await super().execute(requests)
+        return [first, *(EngineError("too many") for _ in others)]
+
+
+class Useless(HashEmbedder):
+    async def execute(self, requests: Sequence[Request]) -> Any:
+        return [EngineError("out of order")] * len(requests)
+
+
+class Rounds(HashEmbedder):
+    """Computes a little otherwise in larger batches. by: how much."""
+
+    def __init__(self, by: float = 0.01) -> None:
+        super().__init__()
+        self.by = by
+
+    async def execute(self, requests: Sequence[Request]) -> Any:
+        more = self.by * (len(requests) - 1)
+        results: Any = await super().execute(requests)
+        found = [result["vectors"] for result in results]
+        return [{"vectors": [[x + more for x in v] for v in vectors]} for vectors in found]
+
+
+class Interrupted(HashEmbedder):
+    """Is of no use after a batch that was cancelled."""
+
+    cancelled = False
+
+    async def execute(self, requests: Sequence[Request]) -> Any:
+        if self.cancelled:
+            return [EngineError("cancelled")] * len(requests)
+        try:
+            return await super().execute(requests)
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
 class Unknown(HashEmbedder):
     """Of an operation that the check knows nothing of."""
 
@@ -165,6 +219,53 @@ class Retrying(HashModel):
         yield Delta("a word", "stop", Usage(9, 1))
 
 
+class Says(HashModel):
+    """Streams these pieces, whatever it is asked."""
+
+    def __init__(self, *pieces: Delta) -> None:
+        super().__init__()
+        self.pieces = pieces
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        for piece in self.pieces:
+            yield piece
+
+
+LAST = Delta("", "stop", Usage(9, 1))
+
+
+class Counting(HashModel):
+    """counted: tokens of any text."""
+
+    def __init__(self, counted: Any) -> None:
+        super().__init__()
+        self.counted = counted
+
+    def count_tokens(self, text: str) -> int:
+        return self.counted  # type: ignore[no-any-return]
+
+
+class Nameless(HashModel):
+    """Gives handles of other prompts."""
+
+    async def prefill(self, call: Call) -> SequenceHandle:
+        return replace(await super().prefill(call), parts=())
+
+
+class Worn(HashModel):
+    """Answers otherwise after a call that was aborted."""
+
+    aborted = False
+
+    async def generate(self, call: Call) -> AsyncIterator[Delta]:
+        try:
+            yield Delta("worn" if self.aborted else "a word")
+            yield LAST
+        except GeneratorExit:
+            self.aborted = True
+            raise
+
+
 @pytest.mark.parametrize(
     ("engine", "told"),
     [
@@ -174,12 +275,24 @@ class Retrying(HashModel):
         (Words, "not a vector .a list of numbers. for each text"),
         (Forgiving, "embedding without any input gave .*, and no error"),
         (Breaks, "after a request that failed, embedding gave EngineError"),
+        (Lonely, "embedding number 1 of a batch failed: too many"),
+        (Useless, "embedding failed: EngineError: out of order"),
+        (Rounds, "embedding number 0 of a batch gave .*, and alone"),
+        (Interrupted, "after a batch that was cancelled, embedding gave EngineError"),
         (Endless, "its last Delta has the finish_reason None"),
         (Untold, "its last Delta has no usage"),
         (Long, "generated 100 tokens, more than max_tokens=64"),
         (Mixed, "two calls at once gave"),
         (Headless, "in two pieces a prompt is answered"),
         (Retrying, "is no matter of another try: no schema"),
+        (partial(Says, LAST, LAST), "it streams on after a Delta with a finish_reason"),
+        (Says, "its stream ended without a Delta"),
+        (partial(Says, Delta("x", "done", Usage(9, 1))), "the finish_reason 'done'"),
+        (partial(Counting, 0), "count_tokens gave 0 for a sentence"),
+        (partial(Counting, True), "count_tokens gave True for a sentence"),
+        (partial(Counting, 1.5), "count_tokens gave 1.5 for a sentence"),
+        (Nameless, "prefill gave .*, whose parts are not those of its call"),
+        (Worn, "after a call that was aborted it gave 'worn"),
     ],
 )
 def test_an_engine_that_breaks_a_promise_is_told(engine: Callable[[], Any], told: str) -> None:
@@ -190,3 +303,46 @@ def test_an_engine_that_breaks_a_promise_is_told(engine: Callable[[], Any], told
 def test_requests_for_other_operations_have_to_be_given() -> None:
     with pytest.raises(InputError, match=r"no requests for sql: .*samples={Op.SQL: \["):
         check_engine(Unknown)
+
+
+def test_requests_that_are_given_take_the_place_of_those_that_are_known() -> None:
+    made = HashEmbedder()
+    texts = [["x"] * 3, ["y"] * 5]
+    samples = [(EmbeddingParams("query"), {"texts": some}) for some in texts]
+    check_engine(lambda: made, samples={Op.EMBEDDING: samples})
+    assert {3, 5, 8} == set(made.batches[:3])
+
+
+def test_where_chance_decides_results_are_not_compared() -> None:
+    with pytest.raises(ContractBroken):
+        check_engine(Rounds)
+    for engine in (Rounds, Mixed, Headless):
+        check_engine(engine, repeatable=False)
+
+
+def test_numbers_that_differ_by_rounding_are_equal() -> None:
+    check_engine(partial(Rounds, 1e-5))
+
+
+class Keeps(HashModel):
+    """Notes which handles are given up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: list[SequenceHandle] = []
+
+    def release(self, handle: SequenceHandle) -> None:
+        self.released.append(handle)
+
+
+def test_an_engine_is_closed_and_gives_up_what_it_kept() -> None:
+    for made in (HashEmbedder(), Reversed(), Keeps(), Says()):
+        with suppress(ContractBroken):
+            check_engine(lambda made=made: made)  # type: ignore[misc]
+        assert (made.started, made.closed) == (1, 1)
+        if isinstance(made, Keeps):
+            assert [len(handle.parts) for handle in made.released] == [1]
+
+
+async def test_it_may_be_checked_where_a_loop_runs() -> None:
+    check_engine(HashReranker)

@@ -10,6 +10,7 @@ import pytest
 
 from teola import App, Generate, Indexing, Input, Rerank, Runtime, component
 from teola.errors import InputError, UnknownName
+from teola.query.spec import DEADLINE_S
 from teola.runtime.live.nesting import calling
 from teola.tools import ToolContext, ToolResult, component_tool
 
@@ -70,6 +71,18 @@ def test_inputs_that_are_given_are_not_the_models(runtime: Runtime) -> None:
     )
     assert list(made.schema["properties"]) == ["question"]
     assert on(runtime, made, {"question": "hush"}).text == "HUSH now"
+
+
+def test_what_is_said_of_a_tool_reaches_its_queries(runtime: Runtime) -> None:
+    made = component_tool(
+        shouting(runtime=runtime), at_once=2, overrides={"nobody": {}}, timeout_s=2 * DEADLINE_S
+    )
+    assert made.gate.most == 2
+    assert "unknown component 'nobody'" in on(runtime, made, {"question": "x"}).text
+    call: Any = made.carry_out
+    assert call.deadline_s > 2 * DEADLINE_S, "the tool's own time ends first"
+    default: Any = component_tool(shouting(), timeout_s=1).carry_out
+    assert default.deadline_s == DEADLINE_S
 
 
 def test_it_has_the_tenant_of_who_calls(runtime: Runtime) -> None:
@@ -172,6 +185,8 @@ def test_what_cannot_be_a_tool_is_refused() -> None:
     )
     with pytest.raises(InputError, match=r"a model has no documents to give; .*'collection'"):
         component_tool(reading)
+    with pytest.raises(InputError, match="a model has no documents to give"):
+        component_tool(reading, given={"question": "why?"})
     made = component_tool(reading, given={"collection": "papers"})
     assert list(made.schema["properties"]) == ["question"]
     with pytest.raises(InputError, match="component 'rerank' starts from hits"):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from teola.tools import Tool, Toolbox, tool
+from teola.tools.arguments import ArgumentChecker
 from teola.tools.base import MOST_BYTES
 from teola.tools.bounded_json import bounded
 
@@ -243,3 +244,47 @@ def test_what_fits_a_tool_fits_a_decision(
     fits = jsonschema.Draft202012Validator(schema).is_valid(written)
     assert fits or not references
     assert not box.read_call(written["calls"][0], 2, [1]).problem
+
+
+TEXT: Any = {"type": "string"}
+CLOSED: Any = {"type": "object", "properties": {"a": TEXT}, "additionalProperties": False}
+A, B = ({"type": "object", "required": [name], "properties": {name: TEXT}} for name in "ab")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "told"),
+    [
+        ({"anyOf": [TEXT, CLOSED]}, {"b": 1}, "argument 'x' has no field 'b' (it takes a)"),
+        ({"anyOf": [TEXT, A]}, {}, "argument 'x.a' is missing: a text"),
+        (
+            {"anyOf": [A, B]},
+            {},
+            "argument 'x' must be an object with a or an object with b, got {}",
+        ),
+        (
+            {"type": "array", "uniqueItems": True},
+            [1, 1],
+            "argument 'x' must not repeat an item, got [1, 1]",
+        ),
+    ],
+)
+def test_what_is_told_leads_to_what_has_to_change(schema: Any, value: Any, told: str) -> None:
+    checker = ArgumentChecker({"type": "object", "properties": {"x": schema}})
+    assert checker.problems({"x": value}) == [told]
+
+
+def test_who_takes_nothing_says_so() -> None:
+    checker = ArgumentChecker({"type": "object", "properties": {}, "additionalProperties": False})
+    assert checker.problems({"b": 1}) == ["there is no argument 'b' (it takes none)"]
+
+
+def test_without_patterns_a_name_may_be_one_that_a_pattern_allows() -> None:
+    schema = {"patternProperties": {"^a": TEXT}, "additionalProperties": False}
+    assert ArgumentChecker(schema, patterns=False).problems({"abc": 1}) == []
+    assert ArgumentChecker(schema).problems({"abc": "x"}) == []
+
+
+def test_problems_are_told_in_the_order_of_their_places() -> None:
+    checker = ArgumentChecker({"properties": dict.fromkeys("cab", TEXT)})
+    told = [problem.split("'")[1] for problem in checker.problems({"c": 1, "b": 2, "a": 3})]
+    assert told == ["a", "b", "c"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from time import thread_time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from teola.errors import InputError
 from teola.tools.arguments import ArgumentChecker
-from teola.tools.foreign_schema import check_foreign
+from teola.tools.foreign_schema import DEEPEST_SCHEMA, LARGEST_SCHEMA, check_foreign
 from tests.longest_turn import MOST_S
 
 DRAFTS = {
@@ -45,6 +46,48 @@ def test_a_schema_that_is_too_deep_is_refused() -> None:
         schema = {"properties": {"x": schema}}
     with pytest.raises(InputError, match="too large"):
         check_foreign(schema)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_a_schema_may_be_exactly_as_large_as_it_may(over: int) -> None:
+    empty = len(json.dumps({"description": ""}))
+    long = {"description": "x" * (LARGEST_SCHEMA - empty + over)}
+    deep: dict[str, Any] = {}
+    for _ in range(DEEPEST_SCHEMA - 1 + over):
+        deep = {"not": deep}
+    for schema in (long, deep):
+        if over:
+            with pytest.raises(InputError, match="may have 65,536 characters and 32 levels"):
+                check_foreign(schema)
+        else:
+            assert check_foreign(schema) == {"type": "object", **schema}
+
+
+@pytest.mark.parametrize(
+    ("version", "rest", "fits"),
+    [
+        ("http://json-schema.org/draft-03/schema#", {"exclusiveMinimum": True}, True),
+        ("http://json-schema.org/draft-04/schema#", {"exclusiveMinimum": True}, True),
+        ("http://json-schema.org/draft-04/schema#", {"exclusiveMinimum": 3}, False),
+        ("http://json-schema.org/draft-06/schema#", {"exclusiveMinimum": True}, False),
+        ("http://json-schema.org/draft-06/schema#", {"exclusiveMinimum": 3}, True),
+        ("http://json-schema.org/draft-07/schema", {"items": [{"type": "null"}]}, True),
+        ("https://json-schema.org/draft/2019-09/schema", {"items": [{"type": "null"}]}, True),
+        ("https://json-schema.org/draft/2020-12/schema", {"items": [{"type": "null"}]}, False),
+        ("", {"items": [{"type": "null"}]}, False),
+        ("", {"items": {"type": "null"}}, True),
+        ("http://json-schema.org/draft-07/schema#", {"items": {"type": "none"}}, False),
+    ],
+)
+def test_a_keyword_means_what_its_version_says(
+    version: str, rest: dict[str, Any], fits: bool
+) -> None:
+    schema = {"properties": {"x": rest}, **({"$schema": version} if version else {})}
+    if fits:
+        assert check_foreign(schema)["properties"] == {"x": rest}
+    else:
+        with pytest.raises(InputError, match=r"its schema is none: properties\.x\."):
+            check_foreign(schema)
 
 
 def test_older_schemas_are_understood() -> None:

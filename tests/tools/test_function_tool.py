@@ -5,12 +5,13 @@ from __future__ import annotations
 import enum
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from teola.tools import IdempotencyKey, ToolContext, tool
 
@@ -273,6 +274,8 @@ async def test_a_secret_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch
 
     told = (await look.call({})).text
     assert told == "look failed: the secret 'TEOLA_TEST_SECRET' is not set"
+    empty = ToolContext(secrets={"TEOLA_TEST_SECRET": ""})
+    assert (await look.call({}, empty)).text == told
     monkeypatch.setenv("TEOLA_TEST_SECRET", "hush")
     assert (await look.call({})).value == "hush"
 
@@ -324,3 +327,54 @@ async def test_objects_and_methods_are_functions_too() -> None:
     assert (await tool(shop.price).call({"article": "pen"})).value == 3
     made = tool(shop, name="shop", description="Sells.")
     assert (await made.call({"article": "pen"})).value == "pen"
+
+
+USER: ContextVar[str] = ContextVar("user", default="nobody")
+
+
+async def test_a_function_in_a_thread_sees_the_context_that_it_is_called_in() -> None:
+    @tool(pure=True)
+    def who() -> str:
+        """Tell who asks."""
+        before = USER.get()
+        USER.set("somebody else")
+        return before
+
+    USER.set("Ann")
+    for _ in range(2):
+        assert (await who.call({})).value == "Ann", "what it sets is its own"
+    assert USER.get() == "Ann"
+
+
+async def test_every_parameter_that_asks_for_it_gets_the_key_or_the_context() -> None:
+    @tool
+    def act(
+        x: int,
+        one: IdempotencyKey,
+        other: IdempotencyKey,
+        context: ToolContext,
+        more: ToolContext | None = None,
+    ) -> list[Any]:
+        """Act."""
+        return [x, one, other, context.key, more.key if more else None]
+
+    assert list(act.schema["properties"]) == ["x"]
+    assert act.keyed
+    assert (await act.call({"x": 1}, ToolContext(key="k"))).value == [1, "k", "k", "k", "k"]
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+
+
+async def test_a_model_that_takes_more_fields_takes_them() -> None:
+    @tool(pure=True)
+    def fields(of: Loose) -> list[str]:
+        """List what there is."""
+        return sorted([*type(of).model_fields, *(of.model_extra or {})])
+
+    result = await fields.call({"of": {"name": "x", "size": 3}})
+    assert result.value == ["name", "size"]
+    assert (await fields.call({"of": {"name": "x"}, "size": 3})).failed

@@ -15,6 +15,7 @@ from teola.tools.json_schema import (
     REFERENCE,
     SHOWN,
     decodable,
+    embedded,
     flattened,
     in_words,
     mapped,
@@ -39,6 +40,12 @@ def test_a_place_in_a_list_has_one_spelling(key: str) -> None:
     assert [target(root, f"#/anyOf/{place}") for place in (0, 1)] == ["first", "second"]
     with pytest.raises(LookupError):
         target(root, f"#/anyOf/{key}")
+
+
+@pytest.mark.parametrize("ref", ["", "a", "/a", "#a", "other.json#/a", "https://x.org/a"])
+def test_what_is_no_place_in_the_schema_itself_is_not_found(ref: str) -> None:
+    with pytest.raises(LookupError):
+        target({"a": "found"}, ref)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +177,34 @@ def test_definitions_stand_side_by_side_and_refer_to_each_other() -> None:
         "t.1": {"items": {"$ref": "#/$defs/t.2"}},
         "t.2": {"anyOf": [{"$ref": "#/$defs/t"}, {"$ref": "#/$defs/t.1"}]},
     }
+
+
+@pytest.mark.parametrize(
+    ("schema", "part", "definitions"),
+    [
+        ({"type": "null"}, {"type": "null"}, {}),
+        ({"type": "null", "$defs": {"a": {}}}, {"type": "null"}, {}),
+        (
+            {"properties": {"a": {"type": "null"}, "b": {"$ref": "#/properties/a"}}},
+            {"properties": {"a": {"type": "null"}, "b": {"$ref": "#/$defs/t.1"}}},
+            {"t.1": {"type": "null"}},
+        ),
+        (
+            {"items": {"$ref": "#/definitions/a"}, "definitions": {"a": {"type": "null"}}},
+            {"items": {"$ref": "#/$defs/t.1"}},
+            {"t.1": {"type": "null"}},
+        ),
+        (
+            {"items": {"$ref": "#"}},
+            {"items": {"$ref": "#/$defs/t"}},
+            {"t": {"items": {"$ref": "#/$defs/t"}}},
+        ),
+    ],
+)
+def test_a_schema_that_becomes_a_part_takes_along_what_it_refers_to(
+    schema: Any, part: Any, definitions: Any
+) -> None:
+    assert embedded(schema, "t") == (part, definitions)
 
 
 @pytest.mark.parametrize(

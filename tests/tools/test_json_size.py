@@ -50,3 +50,10 @@ def test_what_holds_itself_is_longer_than_any_bound() -> None:
     value: list[Any] = []
     value.append(value)
     assert json_size(value, 1000).characters > 1000
+
+
+@pytest.mark.parametrize(
+    "value", [[[], [[[]]]], [[[[]]], []], {"a": [[{}]], "b": {}}, [1, {"a": [{}]}]]
+)
+def test_the_deepest_place_counts_wherever_it_stands(value: Any) -> None:
+    assert json_size(value, 1_000).levels == 4

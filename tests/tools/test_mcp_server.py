@@ -35,3 +35,5 @@ def test_what_cannot_be_is_refused(options: Any, told: str) -> None:
 def test_a_server_has_a_name() -> None:
     assert mcp_tools(command=["/usr/bin/mcp-server-time"]).name == "mcp-server-time"
     assert mcp_tools(url="https://me:pw@tools.example.org:8/mcp").name == "tools_example_org"
+    for count in (63, 64, 65):
+        assert mcp_tools(url=f"http://{'x' * count}/mcp").name == "x" * min(count, 64)

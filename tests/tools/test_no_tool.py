@@ -70,6 +70,7 @@ def fine(x: int) -> int:
         (fine, {"timeout_s": 0}, "timeout_s must be positive"),
         (fine, {"timeout_s": float("inf")}, "timeout_s must be positive"),
         (fine, {"at_once": 0}, "at_once must be 1, 2, 3"),
+        (fine, {"at_once": True}, "at_once must be 1, 2, 3"),
         (fine, {"most_chars": 10}, "most_chars must be at least 200"),
         (fine, {"approval": "yes"}, "approval is true, false or a function"),
     ],

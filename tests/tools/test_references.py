@@ -14,8 +14,16 @@ from jsonschema import Draft202012Validator
 
 from teola.errors import InputError
 from teola.tools import ToolResult
-from teola.tools.json_schema import REFERENCES
-from teola.tools.references import Reference, lone, referred, referring, substituted, unknown
+from teola.tools.json_schema import REFERENCE, REFERENCES
+from teola.tools.references import (
+    NAMES,
+    Reference,
+    lone,
+    referred,
+    referring,
+    substituted,
+    unknown,
+)
 from tests.planted import catches, edited
 
 RESULTS = {
@@ -209,3 +217,51 @@ def test_a_reference_may_stand_for_any_value_of_a_schema(
         assert takes(put("$1"))
         assert takes(put("$2[0]"))
         assert not takes(put("no number"))
+
+
+def test_what_stands_there_already_counts_as_well() -> None:
+    results = {1: ToolResult("", "xy")}
+    assert substituted(["abc", "$1"], results, 5) == ["abc", "xy"]
+    for value in (["abcd", "$1"], ["abc${1}", "x"], "abcdef"):
+        with pytest.raises(InputError, match="more than 5 characters"):
+            substituted(value, results, 5)
+
+
+def test_braces_around_a_number_that_no_call_has_stay() -> None:
+    assert (
+        substituted("${1} and ${2} and ${10}", {1: ToolResult("", "a")}) == "a and ${2} and ${10}"
+    )
+
+
+@pytest.mark.parametrize(("characters", "opens"), [(11, True), (20, True), (21, False)])
+def test_a_text_is_looked_into_up_to_twice_what_arguments_may_have(
+    characters: int, opens: bool
+) -> None:
+    text = '{"a": 1}'.ljust(characters)
+    if opens:
+        assert substituted("$1.a", {1: ToolResult("", text)}, 10) == 1
+    else:
+        with pytest.raises(InputError, match="it is a text of 21 characters, and is looked into"):
+            substituted("$1.a", {1: ToolResult("", text)}, 10)
+
+
+@pytest.mark.parametrize(("text", "told"), [("3", "'3' has no 'a'"), ("null", "'null' has no 'a'")])
+def test_a_text_that_is_no_object_in_json_is_a_text(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        substituted("$1.a", {1: ToolResult("", text)})
+
+
+def test_so_many_fields_are_listed_and_the_rest_counted() -> None:
+    for count, more in ((NAMES, False), (NAMES + 1, True)):
+        value = {f"f{k:02}": k for k in range(count)}
+        with pytest.raises(InputError) as error:
+            substituted("$1.none", {1: ToolResult("", value)})
+        assert str(error.value).count(", f") == NAMES - 1
+        assert ("and 1 more" in str(error.value)) is more
+
+
+@pytest.mark.parametrize("free", [{}, {"description": "x"}, {"type": "string", "default": "y"}])
+def test_what_takes_any_text_takes_a_reference_anyway(free: dict[str, Any]) -> None:
+    bound = {"type": "string", "maxLength": 3}
+    opened = referring({"properties": {"a": free, "b": bound}})["properties"]
+    assert opened == {"a": free, "b": {"anyOf": [bound, REFERENCE]}}

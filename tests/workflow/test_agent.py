@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from teola.runtime.values import Tokens
 from teola.schedule.events import State
 from teola.testing.hash_engines import HashModel
 from teola.tools import Tool, ToolContext, tool
+from teola.validators import Draft202012Validator
 from teola.workflow.components.acting import Acting
 from tests.planted import catches, edited
 
@@ -341,9 +343,19 @@ def test_a_reply_that_cannot_be_read_may_be_written_again() -> None:
     assert "Your last reply could not be read" in model.prompt(1)
 
 
-def test_but_only_once() -> None:
+def test_that_a_reply_could_not_be_read_is_told_once() -> None:
+    """Later turns come after replies that could be read."""
+    look = calls(("search", {"query": "x"}))
+    model = Writes(look, "I think that", look, answer("so"))
+    assert asked(model).answer == "so"
+    told = [model.prompt(k).count("Your last reply could not be read") for k in range(4)]
+    assert told == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("between", [(), (calls(("search", {"query": "x"})),)])
+def test_but_only_once(between: tuple[str, ...]) -> None:
     with pytest.raises(QueryFailed, match="component 'agent', grow: component 'agent-turn'"):
-        asked(Writes("no JSON", "again none", answer("too late")))
+        asked(Writes("no JSON", *between, "again none", answer("too late")))
 
 
 def test_in_its_last_turn_it_has_to_answer() -> None:
@@ -375,6 +387,32 @@ def test_an_answer_may_be_typed() -> None:
     assert json.dumps(schema) in model.prompt(0)
 
 
+NUMBER: dict[str, Any] = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "wrong"),
+    [
+        ({"properties": {"a": {"$ref": "#/$defs/search"}}, "$defs": {"search": NUMBER}}, 1, "x"),
+        ({"properties": {"a": {"$ref": "#/definitions/n"}}, "definitions": {"n": NUMBER}}, 1, "x"),
+        ({"properties": {"n": NUMBER, "a": {"$ref": "#/properties/n"}}}, 1, "x"),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, {"a": {}}, {"a": 1}),
+    ],
+)
+@pytest.mark.parametrize("tools", [True, False], ids=["with tools", "the last turn"])
+def test_the_schema_of_an_answer_may_refer_to_its_own_parts(
+    schema: dict[str, Any], fits: Any, wrong: Any, tools: bool
+) -> None:
+    """Also by the name that a tool has."""
+    first = answer({"a": wrong}) if tools else calls(("search", {"query": "x"}))
+    model = Writes(first, answer({"a": fits}))
+    assert asked(model, answer_schema=schema, at_most=2).answer == {"a": fits}
+    assert len(model.calls) == 2
+    decoding = Draft202012Validator(json.loads(model.calls[0 if tools else 1].decode.schema or ""))
+    assert decoding.is_valid({"answer": {"a": fits}})
+    assert not decoding.is_valid({"answer": {"a": wrong}})
+
+
 class Reading(BaseModel):
     """A pydantic model of an answer."""
 
@@ -387,6 +425,9 @@ def test_a_model_stands_for_its_schema() -> None:
     assert json.dumps(Reading.model_json_schema()) in model.prompt(0)
     with pytest.raises(TemplateError, match="a JSON schema or a pydantic model, not 3"):
         Agent([search], answer_schema=3)  # type: ignore[arg-type]
+    for ref in ("#/$defs/none", "#anchor", "other.json"):
+        with pytest.raises(TemplateError, match=f"refers to {re.escape(ref)}, which is not"):
+            Agent([search], answer_schema={"items": {"$ref": ref}})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from teola.query.spec import QuerySpec
 from teola.run_secrets import ReadSecrets, Secrets
 from teola.tools import ToolContext, ToolStep, component_tool, tool
 from teola.workflow.components.acting import Acting
-from teola.workflow.components.room import Bound, Spending, recent_entries, recent_lines
+from teola.workflow.components.room import (
+    Bound,
+    Spending,
+)
 from tests.planted import catches, edited
 from tests.workflow.test_agent import Writes, add, answer, calls, search
 
@@ -41,34 +44,6 @@ def asked(model: Writes, agent: Agent, **more: Any) -> Any:
 
 
 # --- what it reads ------------------------------------------------------------------------------
-
-
-def words(text: str) -> int:
-    return len(text.split())
-
-
-def test_of_a_long_conversation_the_end_is_read() -> None:
-    lines = "\n".join(f"User: {n} and more words" for n in range(20))
-    kept = recent_lines(lines, 24, words)
-    assert kept.endswith("User: 19 and more words")
-    assert "User: 1 " not in kept
-    assert words(kept) <= 24
-    longer = recent_lines(f"{lines}\nUser: 20 and more words", 24, words)
-    assert longer.split("\n")[0] in kept
-    assert recent_lines("one two three four", 2, len) == "ur"
-
-
-@catches(
-    "last-left-out",
-    "a result that is too long by itself is not read at all",
-    edited(recent_entries, "size > left and kept", "size > left"),
-)
-def test_the_last_result_is_read_however_long_it_is() -> None:
-    assert recent_entries(["a b", "c d e f g h i j"], 4, words)[-1].startswith("c d")
-    kept = recent_entries(["one", "x" * 400], 20, len)
-    assert kept[0] == "(earlier calls are left out)"
-    assert kept[1].startswith("xxxx")
-    assert len(kept[1]) < 40
 
 
 def test_history_is_cut_by_the_engines_tokens() -> None:
@@ -310,6 +285,26 @@ def test_a_secret_is_known_to_its_tool_only(monkeypatch: pytest.MonkeyPatch) -> 
             "result"
         ]
     )
+
+
+@pytest.mark.parametrize("names", [("SHORT", "LONG"), ("LONG", "SHORT")])
+def test_of_a_secret_that_holds_another_one_nothing_is_left(names: tuple[str, ...]) -> None:
+    values = {"SHORT": "sesame", "LONG": "open-sesame-now"}
+    own = Secrets({name: values[name] for name in names})
+    read = ReadSecrets(own)
+    assert [read[name] for name in names] == [values[name] for name in names]
+    for secrets in (own, read):
+        told = secrets.hidden({"sesame": ["it is open-sesame-now", "or sesame"]})
+        assert told == {"[SHORT]": ["it is [LONG]", "or [SHORT]"]}
+
+
+def test_only_long_secrets_are_looked_for() -> None:
+    own = Secrets({"FIVE": "abcde", "SIX": "abcdef"})
+    assert own.hidden(["abcde", "abcdef", 3, None]) == ["abcde", "[SIX]", 3, None]
+    read = ReadSecrets(own)
+    assert read.hidden("abcdef") == "abcdef", "it was not read"
+    assert len(read["SIX"] + read["FIVE"]) == 11
+    assert read.hidden("abcde abcdef") == "abcde [SIX]"
 
 
 def test_secrets_are_neither_printed_nor_copied() -> None:

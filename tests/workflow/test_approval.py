@@ -10,7 +10,10 @@ import pytest
 
 from teola import Agent, App, Runtime
 from teola.errors import InputError
-from teola.tools import tool
+from teola.tools import Tool, tool
+from teola.validators import Draft202012Validator
+from teola.workflow.components.agent import not_called
+from teola.workflow.components.agent_calls import approval
 from tests.workflow.test_agent import Writes, answer, calls
 
 SENT: list[str] = []
@@ -84,6 +87,27 @@ def test_a_call_is_made_with_other_arguments_that_have_to_fit() -> None:
         changed = '1. send({"text": "costs $5", "copies": 2}), with arguments that a person has'
         assert changed in model.prompt(1), "its model is told"
         assert "costs $5" in model.prompt(1)
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "wrong"),
+    [
+        ({"properties": {"a": {"type": "integer"}, "b": {"$ref": "#/properties/a"}}}, 1, "x"),
+        (
+            {"properties": {"b": {"$ref": "#/definitions/n"}}, "definitions": {"n": {"const": 1}}},
+            *(1, 2),
+        ),
+        ({"properties": {"b": {"$ref": "#"}}}, {"b": {}}, {"b": 1}),
+    ],
+)
+def test_changed_arguments_have_to_fit_what_the_tools_schema_refers_to(
+    schema: dict[str, Any], fits: Any, wrong: Any
+) -> None:
+    asked = Tool("t", "Does it.", {"type": "object", **schema}, not_called)
+    checks = Draft202012Validator(approval(asked))
+    for value in (fits, wrong):
+        said = {"do": "approve", "arguments": {"b": value}}
+        assert checks.is_valid(said) is (value is fits)
 
 
 def test_a_call_that_is_rejected_is_not_made_and_the_model_hears_why() -> None:

@@ -7,16 +7,31 @@ from typing import Any
 
 import pytest
 
-from teola.graph import Graph, Op, Part, Primitive, Prompt, Ref, Role
+from teola import Generate
+from teola.errors import InputError
+from teola.graph import (
+    AggregateParams,
+    Aggregation,
+    DecodeParams,
+    Graph,
+    Op,
+    Part,
+    Primitive,
+    Prompt,
+    Ref,
+    Role,
+)
 from teola.passes import optimise
 from teola.profile import paper
 from teola.runtime.sim import Sim
 from teola.runtime.values import Tokens
 from teola.schedule.plan import Plan
+from teola.workflow.block import Block, Feed
 from teola.workflow.components.history import opening_parts
 from teola_apps.advanced_rag import app
 from teola_apps.chat_rag import app as chat
 from tests.planted import catches, edited
+from tests.workflow.test_components import ONE, block_of
 
 
 def graph(answer_last: bool) -> Graph:
@@ -105,3 +120,97 @@ def test_a_shared_conversation_is_computed_once(gap_s: float, part: float) -> No
         return sum(result.finished - result.admitted for result in sim.run()) / 12
 
     assert mean_s(True) < part * mean_s(False)
+
+
+# --- the calls of a mode ----------------------------------------------------------------------
+
+
+def decodes(count: int, **config: Any) -> dict[str, DecodeParams]:
+    """The calls over so many pieces of context, by their keys."""
+    block = block_of(Generate(**config), context=Feed(Ref("query", "context"), count))
+    found = {p.id: p.params for p in block.primitives if p.op is Op.DECODING}
+    return {
+        id.removeprefix("generate.").removesuffix("decode"): params
+        for id, params in found.items()
+        if isinstance(params, DecodeParams)
+    }
+
+
+@pytest.mark.parametrize(
+    ("count", "merges"),
+    [
+        (1, []),
+        (2, ["merge."]),
+        (3, ["merge."]),
+        (4, ["merge.1.1.", "merge.1.2.", "merge."]),
+        (6, ["merge.1.1.", "merge.1.2.", "merge."]),
+        (7, ["merge.1.1.", "merge.1.2.", "merge."]),
+        (9, ["merge.1.1.", "merge.1.2.", "merge.1.3.", "merge."]),
+        (10, [f"merge.1.{k}." for k in (1, 2, 3)] + ["merge.2.1.", "merge.2.2.", "merge."]),
+    ],
+)
+def test_a_tree_has_as_many_levels_as_it_needs(count: int, merges: list[str]) -> None:
+    """At most three answers are merged at once, in groups that are nearly as large. A group of one
+    is that answer: of 7 there are 3, 3 and 1."""
+    calls = [*decodes(count, mode="tree", fan_in=3)]
+    assert calls == [*(f"{k + 1}." for k in range(count)), *merges]
+
+
+@pytest.mark.parametrize(
+    ("mode", "final"),
+    [("simple", {""}), ("tree", {"merge."}), ("refine", {"1.", "2.", "3."})],
+)
+def test_only_what_may_be_the_answer_is_bounded_as_one(mode: str, final: set[str]) -> None:
+    """All calls have the same length, temperature and seed."""
+    options: dict[str, Any] = {"max_tokens": 9, "temperature": 0.5, "seed": 7, "ignore_eos": True}
+    for key, params in decodes(3, mode=mode, stop=("END",), keep_thoughts=True, **options).items():
+        assert {name: getattr(params, name) for name in options} == options
+        assert params.stop == (("END",) if key in final else ())
+        assert params.keep_thoughts is (key in final)
+        assert params.schema is None
+    schema = {"type": "object"}
+    for key, params in decodes(3, mode=mode, json_schema=schema, keep_thoughts=True).items():
+        assert params.schema == ('{"type": "object"}' if key in final else None)
+        assert not params.keep_thoughts, "an answer that is JSON has none"
+
+
+@pytest.mark.parametrize(
+    ("options", "plain"),
+    [({}, True), ({"stop": ("x",)}, False), ({"json_schema": {}}, True),
+     ({"json_schema": {"type": "object"}}, False), ({"keep_thoughts": True}, False)],
+)  # fmt: skip
+def test_an_answer_from_one_piece_alone_stands_unless_it_was_asked_for_otherwise(
+    options: dict[str, Any], plain: bool
+) -> None:
+    """Of several pieces that turn out to be one."""
+    block = block_of(Generate(mode="tree", **options), context=Feed(Ref("query", "context"), 2))
+    modes = [p.params.mode for p in block.primitives if isinstance(p.params, AggregateParams)]
+    several = [Aggregation.SEVERAL, Aggregation.MERGED]
+    assert modes == (several if plain else [Aggregation.CONCAT])
+
+
+def test_a_schema_that_nests_too_deeply_is_told() -> None:
+    with pytest.raises(InputError, match=r"generate\.json_schema: .*it nests too deeply"):
+        Generate(json_schema='{"a":' * 100_000)
+
+
+def test_two_answers_are_merged_however_narrow_the_window_is() -> None:
+    generate = Generate(mode="tree")
+    context = Feed(Ref("query", "context"), 4)
+    block = Block(generate, generate.config, {"question": ONE, "context": context}, window=1)
+    generate.decompose(block)
+    merges = [p.id for p in block.primitives if p.op is Op.DECODING and "merge" in p.id]
+    assert [id.removeprefix("generate.") for id in merges] == [
+        "merge.1.1.decode",
+        "merge.1.2.decode",
+        "merge.decode",
+    ]
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_one_call_may_do_without_its_context(required: bool) -> None:
+    block = block_of(Generate(context_required=required), context=Feed(Ref("query", "context")))
+    prompt = block.primitives[0].input("prompt")
+    assert isinstance(prompt, Prompt)
+    (part,) = [part for part in prompt.parts if part.role is Role.CONTEXT]
+    assert part.required is required

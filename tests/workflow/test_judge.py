@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from teola import App, Condition, Generate, Judge, WebSearch
@@ -32,6 +34,11 @@ UNCLEAR = [
 )
 def test_only_a_plain_no_keeps_from_searching(verdict: str, searches: bool) -> None:
     assert says_yes(verdict) is searches
+
+
+def test_where_there_is_no_verdict_it_searches() -> None:
+    nothing: Any = None
+    assert says_yes(nothing)
 
 
 def graph(**overrides: dict[str, object]) -> Graph:

@@ -67,10 +67,12 @@ class Acting:
     here, but handed over or to the client. given_out: calls that the client is to make, by
     number. over: the call by which another agent took over. edited:
     calls that a person has changed. thoughts: what the model wrote beside its calls, by the
-    number of the first of them. broken: streams of this turn that broke off among its calls.
-    spending, counting: of tokens. purse: of its query's budget. about, scale: estimated tokens of
-    the last prompt, and what its engine counted for each of them. lasting: the last answer is
-    being written. cut: why it had to answer, if its query's budget is the reason."""
+    number of the first of them. again: what is wrong with a reply that has to be written again, for
+    the next turn. repaired: whether there was one. broken: streams of this turn that broke off
+    among its calls. spending, counting: of tokens. purse: of its query's budget. about, scale:
+    estimated tokens of the last prompt, and what its engine counted for each of them. lasting: the
+    last answer is being written. cut: why it had to answer, if its query's budget is the reason.
+    """
 
     agent: Agency
     inputs: Mapping[str, Any]
@@ -93,6 +95,7 @@ class Acting:
     shown: int = 0
     answer: Any = None
     again: str = ""
+    repaired: bool = False
     broken: int = 0
     more: tuple[Any, ...] = ()
     given_out: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -197,9 +200,9 @@ class Acting:
         if key.startswith(f"{TURN}/") and self._broke_off(cause):
             return self._next()
         unread = isinstance(cause, OutputError) and key.startswith(f"{TURN}/")
-        if not unread or self.again or self.turn >= self.agent.config.at_most:
+        if not unread or self.repaired or self.turn >= self.agent.config.at_most:
             raise error
-        self.writing, self.again = False, AGAIN.format(told=cause)
+        self.writing, self.repaired, self.again = False, True, AGAIN.format(told=cause)
         return self._next()
 
     def _broke_off(self, cause: BaseException) -> bool:
@@ -511,6 +514,7 @@ class Acting:
         self.shown = len(self.results)
         if self.again:
             self.entries.append(in_one_line(self.again))
+            self.again = ""
 
     def _transcript(self, most: int) -> list[Any]:
         """The entries, the oldest of which are left out where they are too long in all."""

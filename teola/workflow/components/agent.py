@@ -28,6 +28,7 @@ from teola.graph import (
 )
 from teola.tools.base import Tool
 from teola.tools.context import ToolContext
+from teola.tools.json_schema import embedded
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
 from teola.workflow.components.acting import OVER, PARTS, PURE
@@ -168,7 +169,15 @@ def schema_of(
     given: Mapping[str, Any] | type[BaseModel] | None, called: str
 ) -> Mapping[str, Any] | None:
     """The JSON schema of an answer. Raises TemplateError."""
-    if given is None or isinstance(given, Mapping):
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        try:
+            embedded(given, "answer")
+        except LookupError as missing:
+            raise TemplateError(
+                f"agent {called!r}: answer_schema refers to {missing}, which is not in it"
+            ) from None
         return given
     if not (isinstance(given, type) and issubclass(given, BaseModel)):
         raise TemplateError(

@@ -15,6 +15,7 @@ from teola.run_secrets import ReadSecrets
 from teola.tools.base import MOST_CHARS, Tool
 from teola.tools.context import ToolContext
 from teola.tools.decision import PlannedCall
+from teola.tools.json_schema import embedded
 from teola.tools.loop_life import here
 from teola.tools.offered import listed_tools
 from teola.tools.references import substituted
@@ -151,8 +152,7 @@ def agreed(answer: Any, about: Any) -> Any:
 def approval(tool: Tool) -> dict[str, Any]:
     """JSON schema of what a person may say to a call of `tool`: let it be, with other arguments
     perhaps, or not, for a reason that the model is told."""
-    definitions = tool.schema.get("$defs", {})
-    arguments = {name: value for name, value in tool.schema.items() if name != "$defs"}
+    arguments, definitions = embedded(tool.schema, "arguments")
     return {
         "type": "object",
         "properties": {

@@ -22,6 +22,7 @@ from teola.graph import (
     Ref,
     Role,
 )
+from teola.tools.json_schema import embedded
 from teola.tools.toolbox import Toolbox
 from teola.workflow.block import Block
 from teola.workflow.component import Component, Config
@@ -204,9 +205,8 @@ def reply_form(
 
 
 def answer_form(answer_schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """JSON schema of an answer in a reply."""
-    typed: dict[str, Any] = dict(answer_schema or {"type": "string"})
-    definitions: dict[str, Any] = typed.pop("$defs", {})
+    """JSON schema of an answer in a reply. No tool can have the names of its definitions."""
+    typed, definitions = embedded(answer_schema or {"type": "string"}, ".answer")
     return {
         "type": "object",
         "properties": {"answer": typed},
