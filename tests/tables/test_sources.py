@@ -86,6 +86,12 @@ def test_later_rows_of_a_database_change_no_value(values: list[Any], right: list
         assert [row[0] for row in con.execute("SELECT a FROM t").fetchall()] == right
 
 
+@pytest.mark.parametrize("values", [["x", b"x"], [b"x", None, "x"]])
+def test_texts_beside_bytes_are_no_bytes(values: list[Any]) -> None:
+    with duckdb.connect() as con, pytest.raises(InputError, match="several types"):
+        copy_rows(con, "t", ["a"], iter([[(value,) for value in values]]))
+
+
 @pytest.mark.parametrize("values", [[1, "x"], ["06902", 6902], [2**60, 1.5], [1.5, 2**60]])
 def test_a_column_of_several_types_is_an_error(values: list[Any], tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "t.sqlite")
