@@ -119,7 +119,7 @@ def test_numbers_of_a_frames_rows_are_no_column() -> None:
     assert [column.name for column in named.columns] == ["n", "a"]
     own = pa.table({"__index_level_0__": [1]})
     assert tables.sql("FROM t", {"t": own}).run().rows == [(1,)]
-    with pytest.raises(InputError, match="'t' cannot be read: .* at least one column"):
+    with pytest.raises(InputError, match=r"'t' cannot be read: .* at least one column"):
         tables.sql("FROM t", {"t": pd.DataFrame(index=["x", "y"])}).run()
 
 
