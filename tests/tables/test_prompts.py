@@ -57,6 +57,19 @@ def test_columns_of_one_name_are_called_with_their_table() -> None:
     assert asker.prompts == ["q\nx.a: one\ny.a: one"]
 
 
+@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN", "RIGHT JOIN"])
+def test_fields_of_a_call_in_a_join_are_called_as_elsewhere(join: str) -> None:
+    sql = (
+        f"SELECT x.b FROM t x {join} t y ON LLM('{{field}}', {{fields}}, fixed_order := true) = ''"
+    )
+    asker, _ = asked(sql.format(field="{x.a}", fields="x.a, y.a"), a=["one"], b=[2])
+    assert asker.prompts == ["x.a\nx.a: one\ny.a: one"]
+    asker, _ = asked(sql.format(field="q", fields="y.*, x.b"), a=["one"], b=[2])
+    assert asker.prompts == ["q\na: one\ny.b: 2\nx.b: 2"]
+    with pytest.raises(InputError, match=r"\{b\}, and the column is no field"):
+        asked(sql.format(field="{b}", fields="x.a, y.a"), a=["one"], b=[2])
+
+
 def test_values_are_canonical() -> None:
     asker, _ = asked(
         "SELECT LLM('q', a, n, f, d, ts, l, s, fixed_order := true) FROM (SELECT a, 1.5::DOUBLE n, "
