@@ -158,6 +158,14 @@ def test_columns_of_a_join_have_names_of_their_own() -> None:
     assert [column.name for column in again.columns][-2:] == ["b", "A_right_right"]
 
 
+def test_numbers_without_an_end_and_no_numbers_are_values() -> None:
+    t = tables.table(pa.table({"n": [1.0, float("inf"), -float("inf"), float("nan"), None]}))
+    assert run(t.filter(t.n == float("inf"))) == [(float("inf"),)]
+    assert run(t.filter(t.n < -1e300)) == run(t.filter(t.n.is_in([-float("inf")])))
+    assert len(run(t.filter(t.n == float("nan")))) == 1
+    assert repr(run(t.limit(1).select(x=float("nan"), y=-float("inf")))) == "[(nan, -inf)]"
+
+
 def test_relations_never_change() -> None:
     t = tables.table(T)
     before = repr(t._tree)
