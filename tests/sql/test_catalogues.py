@@ -109,6 +109,26 @@ def test_a_view_that_fails_says_why_and_others_are_read(
     assert (boats["note"], z["note"], boats["rows"]) == ("", "", 0)
 
 
+def test_values_of_duckdb_are_shown_as_it_writes_them(tmp_path: Path) -> None:
+    path = duck(
+        tmp_path / "odd.duckdb",
+        "CREATE TABLE t AS SELECT DATE 'infinity' AS day, INTERVAL 1 MONTH AS span, true AS yes, "
+        "[1, NULL] AS list, {'x': NULL} AS struct, 'a\\x00'::BLOB AS bytes, "
+        f"repeat('é', {LONGEST_SAMPLE + 1}) AS long, '-inf'::FLOAT AS least",
+    )
+    (table,) = describe_duckdb(path, LIMITS, [])
+    assert [column["samples"] for column in table["columns"]] == [
+        ["infinity"],
+        ["1 month"],
+        ["true"],
+        ["[1, NULL]"],
+        ["{'x': NULL}"],
+        ["a\\x00"],
+        ["é" * LONGEST_SAMPLE],
+        ["-inf"],
+    ]
+
+
 def test_tables_of_other_schemas_are_called_with_them(tmp_path: Path) -> None:
     path = duck(
         tmp_path / "harbour.duckdb",
