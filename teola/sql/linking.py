@@ -169,7 +169,7 @@ class Linker:
 
         def join(a: str, b: str) -> None:
             left, right = self._at.get(a), self._at.get(b)
-            if left is not None and right is not None and left != right:
+            if left is not None and right is not None:
                 joined[left].add(right)
                 joined[right].add(left)
 
