@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from time import process_time
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from teola.errors import InputError, ToolError
 from teola.sql.dialects.duckdb import DUCKDB
 from teola.sql.dialects.postgres import POSTGRES
-from teola.sql.hints import Example, Metric, SqlHints, parse_hints
+from teola.sql.hints import NO_HINTS, Example, Metric, SqlHints, parse_hints, read_hints
 from teola.sql.linking import (
     ALIKE,
     LONGEST_QUESTION,
@@ -488,6 +490,41 @@ def test_hints_are_read() -> None:
     assert (hints.metrics[0].table, hints.examples[0].question) == ("berths", "Who")
     spelled = "joins: [Berths.BOAT_ID = boats.Name]\nmetrics: {m: {sql: max(Berths.depth)}}"
     assert parse_hints(spelled, "h", "sqlite", SCHEMA).joins == ("berths.boat_id = boats.name",)
+    metric = parse_hints("metrics: {m: {sql: 1, table: BERTHS}}", "h", "sqlite", SCHEMA).metrics[0]
+    assert metric.table == "berths"
+    assert parse_hints("", "h", "sqlite", SCHEMA) == NO_HINTS
+
+
+def test_a_table_with_its_schema_is_no_column() -> None:
+    schema = Schema.of({"yard.boats": ["id"], "boats": ["id"]})
+    for join, ok in ("yard.boats.id = boats.id", True), ("yard.boats = boats.id", False):
+        with nullcontext() if ok else pytest.raises(InputError, match=r"'yard\.boats' is no table"):
+            parse_hints(f"joins: [{join}]", "h", "postgres", schema)
+
+
+def test_what_is_no_file_of_hints_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "h.yaml"
+    path.write_bytes(b"\xff")
+    for wrong, why in (
+        (tmp_path, "Is a directory"), (tmp_path / "gone", "No such file"), (path, "no text in UTF-8"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=why):
+            read_hints(wrong, "sqlite", SCHEMA)
+
+
+def test_hints_are_as_long_as_they_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "h.yaml"
+    path.write_text("synonyms: {boats: [ships, hulls]}")
+    values = 7  # three names, two of them with a list or a mapping behind, and two texts
+    monkeypatch.setattr("teola.sql.hints.MOST_BYTES", path.stat().st_size)
+    monkeypatch.setattr("teola.sql.hints.MOST_NODES", values)
+    assert read_hints(path, "sqlite", SCHEMA).synonyms == {"boats": ("ships", "hulls")}
+    monkeypatch.setattr("teola.sql.hints.MOST_NODES", values - 1)
+    with pytest.raises(InputError, match=r"h\.yaml:1:27: the file has more than 6 values"):
+        read_hints(path, "sqlite", SCHEMA)
+    monkeypatch.setattr("teola.sql.hints.MOST_BYTES", path.stat().st_size - 1)
+    with pytest.raises(InputError, match="the file is larger than"):
+        read_hints(path, "sqlite", SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -505,6 +542,10 @@ def test_hints_are_read() -> None:
         ("metrics: {m: {sql: MAX(berths.deep)}}", "'m' does not run: .* 'deep'"),
         ("joins: [berths.boat = boats.name]", "did you mean 'boat_id'"),
         ("joins: [berths]", "table.column = table.column"),
+        ("joins: [berths.boat_id = boats.name = berths.depth]", "h.yaml:1:9: a join is written"),
+        ("joins: [berths.boat_id = boats]", "'boats' is no table.column"),
+        ("metrics: {m: {table: berths}}", "h.yaml:1:11: the metric 'm' needs `sql`"),
+        ("metrics: {m: {sql: MAX(depth), table: bert}}", "h.yaml:1:39: there is no table 'bert'"),
         (
             "examples: [{question: a, sql: DELETE FROM boats}]",
             "h.yaml:1:31: an example does not run",
