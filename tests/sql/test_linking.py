@@ -506,8 +506,10 @@ def test_what_is_no_file_of_hints_is_told(tmp_path: Path) -> None:
     path = tmp_path / "h.yaml"
     path.write_bytes(b"\xff")
     for wrong, why in (
-        (tmp_path, "Is a directory"), (tmp_path / "gone", "No such file"), (path, "no text in UTF-8"),
-    ):  # fmt: skip
+        (tmp_path, "Is a directory"),
+        (tmp_path / "gone", "No such file"),
+        (path, "no text in UTF-8"),
+    ):
         with pytest.raises(InputError, match=why):
             read_hints(wrong, "sqlite", SCHEMA)
 
