@@ -136,7 +136,7 @@ def test_a_table_is_found_with_and_without_the_main_schema() -> None:
         "yard.boats": "yard.boats",
         "main.yard.boats": "yard.boats",
     }
-    assert (found["boats"].columns, found["boats"].private) == (("id",), {"id"})
+    assert (found["boats"].columns, found["boats"].private) == (("id",), frozenset({"id"}))
     both = folded_tables(Schema.of({"main.a": ["x"], "a": ["y"]}), DUCKDB)
     assert (both["main.a"].columns, both["a"].columns) == (("x",), ("y",))
     assert folded_tables(schema, POSTGRES).keys() == {"Boats", "main.berths", "yard.boats"}

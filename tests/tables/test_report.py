@@ -24,7 +24,7 @@ TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
 
 def stage(digest: str, first: int) -> CallStage:
     """Each of its numbers is another one."""
-    counts = dict(zip((*NUMBERS, *TOKENS), range(first, 99), strict=False))
+    counts: dict[str, Any] = dict(zip((*NUMBERS, *TOKENS), range(first, 99), strict=False))
     return CallStage(digest, f"say {digest}", rows=90, distinct=80, **counts)
 
 
