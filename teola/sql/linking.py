@@ -351,9 +351,7 @@ def _singular(word: str) -> str:
 def phrases(question: str, schema_words: Iterable[str] = ()) -> list[str]:
     """Texts of a question that may be values: in quotes, names, and words that no table has."""
     schema = set(schema_words)
-    texts: dict[str, None] = dict.fromkeys(
-        match[match.lastindex or 0] for match in _QUOTED.finditer(question)
-    )
+    texts = dict.fromkeys(str(found[found.lastindex or 0]) for found in _QUOTED.finditer(question))
     for match in _CAPITALS.finditer(question):
         own = match[0].strip(" .-")
         if not set(words(own)) <= STOP | (schema if match.start() == 0 else set()):

@@ -1,4 +1,7 @@
-"""Which tables and values a question is about, and hints."""
+"""Which tables and values a question is about, and hints.
+
+Long because each of its parts, from words to whole schemas, has edges of its own.
+"""
 
 from __future__ import annotations
 
