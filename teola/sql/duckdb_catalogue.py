@@ -12,6 +12,7 @@ from typing import Any, Final
 from teola.sql.duckdb_reader import opened_duckdb
 from teola.sql.sql_rows import LookupLimits
 from teola.sql.sql_tables import (
+    LONGEST_SAMPLE,
     SAMPLED_ROWS,
     LookTime,
     SqlColumn,
@@ -117,7 +118,8 @@ def _sampled(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     if not columns:
         return
-    listed = ", ".join(map(_quoted, columns))
+    # As DuckDB writes them: Python has no infinite date, and its months have 30 days.
+    listed = ", ".join(f"left(CAST({_quoted(c)} AS VARCHAR), {LONGEST_SAMPLE})" for c in columns)
     sql = f"SELECT {listed} FROM {_quoted(schema)}.{_quoted(table)} LIMIT {SAMPLED_ROWS}"
     rows = connection.execute(sql).fetchall()
     for column, values in zip(columns, zip(*rows, strict=True), strict=False):

@@ -78,12 +78,13 @@ def read_hints(path: str | Path, dialect: str, schema: Schema) -> SqlHints:
     """The hints in a file. Raises InputError, which says where something is wrong."""
     place = Path(path).expanduser()
     try:
-        if place.stat().st_size > MOST_BYTES:
-            raise InputError(f"hints {place.name}: the file is larger than {MOST_BYTES:,} bytes")
-        text = place.read_text(encoding="utf-8")
+        large = place.stat().st_size > MOST_BYTES
+        text = "" if large else place.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise InputError(f"hints {place.name!r} cannot be read: {reason}") from None
+    if large:
+        raise InputError(f"hints {place.name}: the file is larger than {MOST_BYTES:,} bytes")
     return parse_hints(text, place.name, dialect, schema)
 
 

@@ -44,7 +44,10 @@ ALIKE: Final = 0.55
 NAME_WEIGHT, COLUMN_WEIGHT, ABOUT_WEIGHT, VALUE_WEIGHT = 3.0, 1.5, 0.5, 4.0
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+", re.UNICODE)
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_QUOTED: Final = re.compile(r"[\"“']([^\"”']{2,80})[\"”']")
+_QUOTED: Final = re.compile(
+    r"\"([^\"]{2,80})\"|“([^”]{2,80})”|(?<!\w)['‘]((?:[^'’]|['’](?=\w)){2,80})['’](?!\w)"
+)
+"""Texts in quotes of one kind. The apostrophe of a word, as in What's, opens and closes nothing."""
 _CAPITALS: Final = re.compile(r"\b[A-ZÀ-Þ][\w&.-]*(?:\s+(?:of\s+|de\s+)?[A-ZÀ-Þ][\w&.-]*)*")
 STOP: Final = names(
     """
@@ -166,7 +169,7 @@ class Linker:
 
         def join(a: str, b: str) -> None:
             left, right = self._at.get(a), self._at.get(b)
-            if left is not None and right is not None and left != right:
+            if left is not None and right is not None:
                 joined[left].add(right)
                 joined[right].add(left)
 
@@ -348,7 +351,7 @@ def _singular(word: str) -> str:
 def phrases(question: str, schema_words: Iterable[str] = ()) -> list[str]:
     """Texts of a question that may be values: in quotes, names, and words that no table has."""
     schema = set(schema_words)
-    texts = dict.fromkeys(_QUOTED.findall(question))
+    texts = dict.fromkeys(str(found[found.lastindex or 0]) for found in _QUOTED.finditer(question))
     for match in _CAPITALS.finditer(question):
         own = match[0].strip(" .-")
         if not set(words(own)) <= STOP | (schema if match.start() == 0 else set()):

@@ -67,14 +67,15 @@ def _table(
     try:
         if shown:
             listed = ", ".join(map(quoted_name, shown))
-            with _briefly(connection, time):
+            with _briefly(connection, time) as there_is_time:
                 sql = f"SELECT {listed} FROM {quoted_name(name)} LIMIT {SAMPLED_ROWS}"
-                for row in connection.execute(sql):
+                for row in connection.execute(sql) if there_is_time else ():
                     for column, value in zip(shown, row, strict=True):
                         seen[column].append(f"({len(value)} bytes)" if _is_blob(value) else value)
         if not view:
-            with _briefly(connection, time):
-                rows = connection.execute(f"SELECT count(*) FROM {quoted_name(name)}").fetchone()[0]
+            with _briefly(connection, time) as there_is_time:
+                sql = f"SELECT count(*) FROM {quoted_name(name)}"
+                rows = connection.execute(sql).fetchone()[0] if there_is_time else None
     except sqlite3.Error as error:
         note = str(error)
     columns = tuple(
@@ -85,12 +86,14 @@ def _table(
 
 
 @contextmanager
-def _briefly(connection: sqlite3.Connection, time: LookTime) -> Iterator[None]:
-    """Skip a table that takes more time than there is for one."""
-    until = monotonic() + time.left_s()
+def _briefly(connection: sqlite3.Connection, time: LookTime) -> Iterator[bool]:
+    """Skip a table that takes more time than there is for one. Yields whether there is any
+    time."""
+    left_s = time.left_s()
+    until = monotonic() + left_s
     connection.set_progress_handler(lambda: monotonic() > until, CLOCK_STEPS)
     try:
-        yield
+        yield left_s > 0
     except sqlite3.OperationalError as error:
         if "interrupted" not in str(error):
             raise

@@ -7,7 +7,7 @@ have them exactly. What else differs is an error: DuckDB would cast it in silenc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from teola.errors import InputError
@@ -34,7 +34,7 @@ def copy_rows(
     schema: pa.Schema | None = None
     for batch in batches:
         try:
-            arrays = [pa.array(values) for values in zip(*batch, strict=True)]
+            arrays = [_array(values) for values in zip(*batch, strict=True)]
         except (pa.ArrowException, TypeError, OverflowError) as error:
             raise InputError(f"table {name!r} has a column of several types: {error}") from None
         table = pa.Table.from_arrays(arrays, columns)
@@ -51,6 +51,17 @@ def copy_rows(
     if schema is None:
         listed = ", ".join(f"{quoted(column)} VARCHAR" for column in columns)
         con.execute(f"CREATE TABLE {quoted(name)} ({listed})")
+
+
+def _array(values: Sequence[Any]) -> pa.Array:
+    """Values of one column. Raises TypeError, too, for texts beside bytes: pyarrow makes bytes of
+    them."""
+    import pyarrow as pa
+
+    array = pa.array(values)
+    if pa.types.is_binary(array.type) and any(isinstance(value, str) for value in values):
+        raise TypeError("texts and bytes")
+    return array
 
 
 def _put(con: duckdb.DuckDBPyConnection, sql: str, table: pa.Table) -> None:

@@ -6,6 +6,7 @@ t.price * 2 > 10        (t.a == "x") & ~t.b.is_null()        llm("Tone?", t.text
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Any
 
 from sqlglot import exp
@@ -152,6 +153,8 @@ def node_of(value: Any) -> exp.Expr:
     """The node of an expression, or of a Python value. Raises InputError."""
     if isinstance(value, Expression):
         return value.node
+    if isinstance(value, float) and not isfinite(value):
+        return exp.cast(exp.Literal.string(str(value)), "DOUBLE", dialect="duckdb")
     if value is None or isinstance(value, (bool, int, float, str)):
         return exp.convert(value)
     raise InputError(

@@ -6,7 +6,9 @@ expression is `field` and its position, a RETRIEVE `contexts`. `*` and `t.*` are
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from typing import Final
 
 from sqlglot import exp
 
@@ -15,17 +17,20 @@ from teola.tables.marks import Calls, calls_in, fields_of, is_retrieval, order_o
 from teola.tables.places import refused
 from teola.tables.scope import FromScope, FromSource
 
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]+)\}")
+
 
 def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
-    """Name the fields of a block's calls, in place. Raises InputError."""
-    nodes = [
-        call
-        for call in calls_in(select)
-        if not is_retrieval(call) and len(calls.of(call).names) < len(fields_of(call))
-    ]
-    if not nodes:
+    """Name the fields of a block's calls, in place. Raises InputError, also for an instruction that
+    stands for a column which is no field."""
+    written = [call for call in calls_in(select) if not is_retrieval(call)]
+    nodes = [call for call in written if len(calls.of(call).names) < len(fields_of(call))]
+    placed = [call for call in written if "{" in calls.of(call).instruction]
+    if not nodes and not placed:
         return
     scope = FromScope(catalogue, select)
+    for node in placed:
+        _check_placeholders(node, scope, calls)
     merged = {
         (join.this.alias_or_name.lower(), name.name.lower())
         for join in select.args.get("joins") or ()
@@ -39,6 +44,25 @@ def name_fields(select: exp.Select, catalogue: Catalogue, calls: Calls) -> None:
         call = replace(calls.of(node), names=_names(fields, scope))
         marked = calls.node(call, [key.copy() for key in [*fields, *order_of(node)]])
         node.set("expressions", marked.expressions)
+
+
+def _check_placeholders(node: exp.Expr, scope: FromScope, calls: Calls) -> None:
+    """Refuse `{review}` in an instruction where the column is no field: all rows would be the same
+    question, and have the same answer."""
+    fields = fields_of(node)
+    if any(is_star(field) for field in fields):
+        return
+    read = {column.name.lower() for field in fields for column in field.find_all(exp.Column)}
+    call = calls.of(node)
+    read |= {name.lower() for name in call.names}
+    for name in _PLACEHOLDER.findall(call.instruction):
+        if name.lower() not in read and scope.owners(name):
+            raise refused(
+                f"the instruction has {{{name}}}, and the column is no field of the call",
+                node,
+                calls.sql,
+                f"give it as a field, as in LLM('...', {name})",
+            )
 
 
 def _names(fields: list[exp.Expr], scope: FromScope) -> tuple[str, ...]:

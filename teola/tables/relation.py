@@ -85,8 +85,10 @@ class Relation(TableQuery):
         return self._made(select)
 
     def with_columns(self, **named: Any) -> Relation:
-        """All columns, and these further ones."""
-        return self.select(*(column.name for column in self.columns), **named)
+        """All columns, and these further ones. One that is called like a column takes its place."""
+        new = {name.lower(): Expression(node_of(value), name) for name, value in named.items()}
+        kept = [new.pop(column.name.lower(), column.name) for column in self.columns]
+        return self.select(*kept, *new.values())
 
     def group_by(self, *keys: Any) -> Grouped:
         """Groups of rows that have the same keys: names or expressions."""
@@ -95,7 +97,8 @@ class Relation(TableQuery):
     def join(self, other: Relation, on: Any, how: str = "inner") -> Relation:
         """Pairs of rows. on: names that both have, or a condition. how: inner, left, right, full.
 
-        A column that both have is the left one's, and the right one's is `NAME_right`.
+        A column that both have is the left one's, and the right one's is `NAME_right`, with
+        `_right` once more where that is a column, too.
         """
         if how not in HOW:
             raise UnknownName("join", how, HOW)
@@ -121,9 +124,13 @@ class Relation(TableQuery):
             if name in shared and how in ("right", "full"):
                 value = exp.Anonymous(this="coalesce", expressions=[value, _of(right, name)])
             listed_out.append(exp.alias_(value, name, quoted=True))
+        taken = {name.lower() for name in names}
         for name in theirs:
             if name not in shared:
-                called = f"{name}_right" if name in names else name
+                called = name
+                while called.lower() in taken:
+                    called = f"{called}_right"
+                taken.add(called.lower())
                 listed_out.append(exp.alias_(_of(right, name), called, quoted=True))
         select = exp.Select(
             expressions=listed_out,

@@ -95,7 +95,7 @@ class RowSpool:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         import pyarrow as pa
 
-        self._path = path
+        self._path, self._schema = path, schema
         self._changed = Condition()
         self._batches = 0
         self._over = False
@@ -105,7 +105,8 @@ class RowSpool:
     def write(self, con: duckdb.DuckDBPyConnection, sql: str) -> None:
         """Take rows."""
         for batch in con.sql(sql).to_arrow_reader(AT_ONCE):
-            self._writer.write_batch(batch)
+            # Columns of one name have it twice here, and are told apart in the schema.
+            self._writer.write_batch(batch.rename_columns(self._schema.names))
             with self._changed:
                 self._batches += 1
                 self._changed.notify_all()

@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from teola.errors import InputError
 from teola.tables.duckdb_schema import Catalogue, is_star, written
+from teola.tables.marks import has_call
 
 ColumnKey = tuple[str, str]
 """Source and column, folded; an empty source: the column that a join by USING makes of two."""
@@ -63,7 +64,11 @@ class FromScope:
 
     def __init__(self, catalogue: Catalogue, select: exp.Select) -> None:
         self.sources: list[FromSource] = []
-        text = from_text(select)
+        # DuckDB knows no calls, and one may stand in the ON of a join.
+        called = any(has_call(join) for join in select.args.get("joins") or ())
+        bindable = catalogue.bindable(select) if called else select
+        assert isinstance(bindable, exp.Select)
+        text = from_text(bindable)
         for node in sources_of(select):
             alias = node.alias_or_name
             if not alias:
@@ -139,7 +144,6 @@ class OwnColumns:
         node: exp.Expr | None = column
         first = column.parts[0].name.lower()
         while node is not None and node is not root:
-            node = node.parent
             if isinstance(node, exp.Comprehension) and node.expression.name.lower() == first:
                 return True
             if isinstance(node, exp.Lambda) and first in (v.name.lower() for v in node.expressions):
@@ -148,4 +152,5 @@ class OwnColumns:
                 inner = FromScope(self.catalogue, node)
                 if inner.resolve(column) is not None:
                     return True
+            node = node.parent
         return False

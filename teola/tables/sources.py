@@ -7,6 +7,7 @@ needs them; what can be read only once is copied to a file first.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import tempfile
 import weakref
@@ -25,9 +26,12 @@ from teola.tables.prompt_text import literal
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 FETCHED: Final = 10_000
 """Rows of another database that are read at a time."""
+_NUMBERS: Final = re.compile(r"__index_level_\d+__")
+"""Names that pandas gives to levels of an index that have none."""
 SPILLED: Final = "teola-tables-"
 """The beginning of temporary files' names. The number of the process follows."""
 
@@ -47,12 +51,21 @@ class ArrowSource:
 
     def register(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """See `TableSource`."""
+        import duckdb
         import pyarrow as pa
 
         try:
-            con.register(name, pa.table(self.value))
-        except (pa.ArrowException, TypeError, ValueError) as error:
+            table = pa.table(self.value)
+            own = isinstance(self.value, (pa.Table, pa.RecordBatch))
+            con.register(name, table if own else _without_numbers(table))
+        except (duckdb.Error, pa.ArrowException, TypeError, ValueError) as error:
             raise InputError(f"table {name!r} cannot be read: {error}") from None
+
+
+def _without_numbers(table: pa.Table) -> pa.Table:
+    """A table without the numbers of its rows, which a pandas frame that was filtered or sorted
+    keeps as an index without a name."""
+    return table.drop_columns([name for name in table.column_names if _NUMBERS.fullmatch(name)])
 
 
 class StreamSource:

@@ -199,5 +199,6 @@ def checked_tables(tables: Mapping[str, Any]) -> dict[str, TableSource]:
             raise InputError(f"table {name!r}: names that begin with {RESERVED} are Teola's own")
         if name.lower() in (taken.lower() for taken in sources):
             raise InputError(f"two tables are called {name!r}: names do not differ by case")
-        sources[name] = value if hasattr(value, "register") else source_of(value)
+        # A frame or a relation may have a column `register`.
+        sources[name] = value if hasattr(type(value), "register") else source_of(value)
     return sources

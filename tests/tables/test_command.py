@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from teola.cli import call
+from teola.cli.tables_sql import ERRORS, EXAMPLE, _errors, _tables
+from teola.errors import InputError
 from teola.tables import plan_runs
 from tests.fake_openai import FakeOpenAI
 from tests.tables.oracle import FunctionAsker
@@ -182,3 +184,87 @@ def test_a_password_is_warned_of_and_not_shown(
     assert "localhost:1/db cannot be reached" in " ".join(said.split())
     assert "secret" not in said
     assert model.prompts == []
+
+
+def test_people_are_told_what_came_of_it(
+    folder: Path, model: FunctionAsker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("sql", QUERY, "--table", "r=r.csv", *LLM)
+    assert call(list(words)) == 0
+    shown = capsys.readouterr()
+    assert [line.split() for line in shown.out.splitlines()[:5]] == [
+        ["id", "tone"], ["1", "good"], ["2", "bad"], ["3", "good"], ["4", "NULL"],
+    ]  # fmt: skip
+    assert "4 rows, ok: 3 asked, 1 unmatched;" in " ".join(shown.out.split())
+    told = " ".join(shown.err.split())
+    assert "1 answer has no choice of good, bad, so their value is NULL, such as 'odd'" in told
+    assert "answers are kept; the same command" not in told
+    assert call([*words, "--out", "o.csv"]) == 0
+    again = capsys.readouterr()
+    assert again.out.startswith("4 rows in o.csv, ok: 0 asked, 3 answered before")
+    assert (folder / "o.csv").read_text().splitlines()[4] == "4,"
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "goes_on"),
+    [
+        (["--most-calls", "1"], 1, True),
+        (["--most-calls", "0"], 1, False),
+        (["--most-calls", "1", "--answers", "off"], 1, False),
+        (["--on-error", "fail"], 1, True),
+        ([], 0, False),
+    ],
+)
+def test_the_same_command_goes_on_where_answers_were_kept(
+    more: list[str],
+    code: int,
+    goes_on: bool,
+    folder: Path,
+    model: FunctionAsker,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A row with an error ends nothing by itself, and has no answer that was kept."""
+    model.function = lambda instruction, values: (
+        (None, "it broke") if values == ["odd"] else (values[0], None)
+    )
+    assert call(["sql", QUERY, "--table", "r=r.csv", *LLM, *more]) == code
+    told = capsys.readouterr().err
+    assert ("answers are kept; the same command goes on from there" in told) == goes_on
+    assert ("partial: most_calls of" in told) == ("--most-calls" in more)
+    if not more:
+        assert "teola: 1 row has an error: it broke (such as text: odd)" in told
+
+
+@pytest.mark.parametrize(
+    ("count", "last"), [(0, None), (3, "error 2"), (4, "1 other errors"), (1_004, "1,001 other")]
+)
+def test_the_first_errors_are_told_with_an_example(count: int, last: str | None) -> None:
+    errors = [
+        {"error": f"error {n}", "rows": 1 + n, "example": "x" if n else "word " * EXAMPLE}
+        for n in range(count)
+    ]
+    told = _errors(errors)
+    assert len(told) == min(count, ERRORS + 1)
+    if last is not None:
+        assert last in told[-1]
+        assert told[0].startswith("1 row has an error: error 0 (such as word word")
+        assert told[0].endswith("word ...)")
+        assert told[1] == "2 rows have an error: error 1 (such as x)"
+    assert _errors([{"error": "e", "rows": 1_000, "example": ""}]) == [
+        "1,000 rows have an error: e"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "tables"),
+    [
+        (["a=x.csv", "b=y=z.csv"], {"a": "x.csv", "b": "y=z.csv"}),
+        (["a= x.csv"], {"a": " x.csv"}),
+        ([], {}),
+    ],
+)
+def test_a_table_is_a_name_and_a_place(typed: list[str], tables: dict[str, str]) -> None:
+    assert _tables(typed) == tables
+    for wrong in ("a", "=x.csv", "a=", " =x", "a= "):
+        with pytest.raises(InputError, match="must be NAME=FILE"):
+            _tables([*typed, wrong])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from teola import tables
+from teola.errors import InputError
 from tests.tables.oracle import FunctionAsker, values_of
 
 
@@ -25,6 +27,27 @@ def test_a_line_for_each_field_and_names_for_placeholders() -> None:
     assert asker.prompts == ["Is a b {z}?\na: one\nb: 2\nfield3: onex"]
 
 
+@pytest.mark.parametrize(
+    "call",
+    ["LLM('Is {b} so?')", "LLM('Is {a} {B} so?', a)", "LLM_AGG('Is {b} so?', a)",
+     "LLM('Is {b} so?', count(*)::VARCHAR)", "LLM('{n} {b}', LLM('Is {a} so?', a))"],
+)  # fmt: skip
+def test_what_an_instruction_stands_for_has_to_be_a_field(call: str) -> None:
+    with pytest.raises(InputError, match=r"column is no field of the call.*as in LLM.*[bB]"):
+        asked(f"SELECT {call} FROM t", a=["one"], b=[2])
+
+
+@pytest.mark.parametrize(
+    ("call", "prompt"),
+    [("LLM('Is {a} so?', *)", "Is a so?\na: one\nb: 2"),
+     ("LLM('Is {A} so?', a)", "Is {A} so?\na: one"),
+     ("LLM('Is {a} so?', upper(a))", "Is {a} so?\nfield1: ONE"),
+     ("LLM('As {\"a\": 1}, {} or {c}', b)", 'As {"a": 1}, {} or {c}\nb: 2')],
+)  # fmt: skip
+def test_other_braces_are_text(call: str, prompt: str) -> None:
+    assert asked(f"SELECT {call} FROM t", a=["one"], b=[2])[0].prompts == [prompt]
+
+
 def test_columns_of_one_name_are_called_with_their_table() -> None:
     asker, _ = asked(
         "SELECT LLM('q', x.a, y.a, fixed_order := true) FROM t x JOIN t y ON x.b = y.b",
@@ -32,6 +55,19 @@ def test_columns_of_one_name_are_called_with_their_table() -> None:
         b=[2],
     )
     assert asker.prompts == ["q\nx.a: one\ny.a: one"]
+
+
+@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN", "RIGHT JOIN"])
+def test_fields_of_a_call_in_a_join_are_called_as_elsewhere(join: str) -> None:
+    sql = (
+        f"SELECT x.b FROM t x {join} t y ON LLM('{{field}}', {{fields}}, fixed_order := true) = ''"
+    )
+    asker, _ = asked(sql.format(field="{x.a}", fields="x.a, y.a"), a=["one"], b=[2])
+    assert asker.prompts == ["x.a\nx.a: one\ny.a: one"]
+    asker, _ = asked(sql.format(field="q", fields="y.*, x.b"), a=["one"], b=[2])
+    assert asker.prompts == ["q\na: one\ny.b: 2\nx.b: 2"]
+    with pytest.raises(InputError, match=r"\{b\}, and the column is no field"):
+        asked(sql.format(field="{b}", fields="x.a, y.a"), a=["one"], b=[2])
 
 
 def test_values_are_canonical() -> None:

@@ -135,6 +135,37 @@ def test_a_limit_behind_a_select_stops_as_that_of_sql() -> None:
         assert asked[0][1] < 99
 
 
+def test_a_new_column_takes_the_place_of_one_of_its_name() -> None:
+    """Whatever its case, since names in SQL have none."""
+    t = tables.table(T).select("id", "n")
+    made = t.with_columns(m="n", N=t.n * 10, k=t.n)
+    assert [column.name for column in made.columns] == ["id", "N", "m", "k"]
+    assert run(made)[1] == (2, 20, "n", 2)
+    assert run(made.filter(made.N == 20).select("N", "m")) == [(20, "n"), (20, "n")]
+    assert run(t.with_columns()) == run(t)
+
+
+def test_columns_of_a_join_have_names_of_their_own() -> None:
+    """A column of the right side gets `_right` until no other one is called so."""
+    left = tables.table(pa.table({"id": [1], "a": ["left"], "a_right": ["own"]}))
+    right = tables.table(pa.table({"id": [1], "A": ["right"], "b": ["right"]}))
+    joined = left.join(right, "id")
+    assert [column.name for column in joined.columns] == [
+        "id", "a", "a_right", "A_right_right", "b",
+    ]  # fmt: skip
+    assert run(joined.select("a", "a_right", "A_right_right")) == [("left", "own", "right")]
+    again = left.select("id", "a").join(right, "id").join(right.select("id", "A"), "id")
+    assert [column.name for column in again.columns][-2:] == ["b", "A_right_right"]
+
+
+def test_numbers_without_an_end_and_no_numbers_are_values() -> None:
+    t = tables.table(pa.table({"n": [1.0, float("inf"), -float("inf"), float("nan"), None]}))
+    assert run(t.filter(t.n == float("inf"))) == [(float("inf"),)]
+    assert run(t.filter(t.n < -1e300)) == run(t.filter(t.n.is_in([-float("inf")])))
+    assert len(run(t.filter(t.n == float("nan")))) == 1
+    assert repr(run(t.limit(1).select(x=float("nan"), y=-float("inf")))) == "[(nan, -inf)]"
+
+
 def test_relations_never_change() -> None:
     t = tables.table(T)
     before = repr(t._tree)

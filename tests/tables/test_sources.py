@@ -86,6 +86,12 @@ def test_later_rows_of_a_database_change_no_value(values: list[Any], right: list
         assert [row[0] for row in con.execute("SELECT a FROM t").fetchall()] == right
 
 
+@pytest.mark.parametrize("values", [["x", b"x"], [b"x", None, "x"]])
+def test_texts_beside_bytes_are_no_bytes(values: list[Any]) -> None:
+    with duckdb.connect() as con, pytest.raises(InputError, match="several types"):
+        copy_rows(con, "t", ["a"], iter([[(value,) for value in values]]))
+
+
 @pytest.mark.parametrize("values", [[1, "x"], ["06902", 6902], [2**60, 1.5], [1.5, 2**60]])
 def test_a_column_of_several_types_is_an_error(values: list[Any], tmp_path: Path) -> None:
     db = sqlite3.connect(tmp_path / "t.sqlite")
@@ -95,6 +101,26 @@ def test_a_column_of_several_types_is_an_error(values: list[Any], tmp_path: Path
     db.close()
     with pytest.raises(InputError, match="several types"):
         tables.read(tmp_path / "t.sqlite", "mine").run()
+
+
+def test_a_frame_may_have_a_column_that_is_called_like_a_method() -> None:
+    frame = pd.DataFrame({"register": [1, 2], "columns": ["x", "y"]})
+    assert tables.sql("FROM t", {"t": frame}).run().rows == [(1, "x"), (2, "y")]
+
+
+def test_numbers_of_a_frames_rows_are_no_column() -> None:
+    """An index that has a name is a column."""
+    frame = pd.DataFrame({"a": ["x", "y", "z"], "n": [3, 2, 1]})
+    for part in (frame[frame.n < 3], frame.sort_values("n")[:2], frame.iloc[1:]):
+        made = tables.sql("SELECT * FROM t ORDER BY a", {"t": part})
+        assert made.run().rows == [("y", 2), ("z", 1)]
+        assert [column.name for column in tables.table(part).columns] == ["a", "n"]
+    named = tables.table(frame.set_index("a"))
+    assert [column.name for column in named.columns] == ["n", "a"]
+    own = pa.table({"__index_level_0__": [1]})
+    assert tables.sql("FROM t", {"t": own}).run().rows == [(1,)]
+    with pytest.raises(InputError, match=r"'t' cannot be read: .* at least one column"):
+        tables.sql("FROM t", {"t": pd.DataFrame(index=["x", "y"])}).run()
 
 
 def test_a_stream_can_be_read_as_often_as_it_takes() -> None:

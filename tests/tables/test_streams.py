@@ -89,6 +89,20 @@ def test_what_does_not_stand_for_itself_comes_at_the_end(sql: str) -> None:
     assert run.wait().row_count == read.num_rows
 
 
+def test_columns_of_one_name_are_told_apart_in_batches() -> None:
+    made = tables.sql(
+        "SELECT a, b AS a, LLM('q', a) AS a FROM t",
+        {"t": T.slice(0, 3)},
+        ask_rows=FunctionAsker(plain),
+        answers=False,
+    )
+    running = made.run(wait=False)
+    whole = running.reader().read_all()
+    assert whole.column_names == running.wait().arrow().column_names == ["a", "a_1", "a_2"]
+    assert list(zip(*whole.to_pydict().values(), strict=True)) == running.wait().rows
+    assert [column.name for column in running.wait().columns] == ["a", "a", "a"]
+
+
 def test_half_of_a_count_over_a_subquery_is_none() -> None:
     sql = "SELECT count(*) AS n FROM (SELECT LLM('q', a) AS k FROM t) AS s"
     made = tables.sql(sql, {"t": T}, answers=False, ask_rows=FunctionAsker(plain))

@@ -228,3 +228,78 @@ def test_texts_count_by_how_near_words_are_at_all(
     assert list(read.find([[1.0, 0.0]], 3)) == [[]]  # of another model
     (tmp_path / "vectors.npz").write_bytes(b"PK\3\4 half a file")
     assert Meanings.load(tmp_path / "vectors.npz") is None
+
+
+def crossing(*likenesses: float) -> list[list[float]]:
+    """Vectors that are so alike to the first axis."""
+    return [[likeness, (1 - likeness**2) ** 0.5, 0.0] for likeness in likenesses]
+
+
+def known(*likenesses: float) -> Meanings:
+    """Texts `t0`, `t1`, ... that are so alike to what is asked, before nothing that is."""
+    texts = [f"t{n}" for n in range(len(likenesses))]
+    places = [[("a", "b")] for _ in texts]
+    vectors, background = crossing(*likenesses), [[0.0, 0.0, 1.0]]
+    return Meanings(texts, places, meanings.unit(vectors), meanings.unit(background))
+
+
+@pytest.mark.parametrize(
+    ("likenesses", "found"),
+    [
+        ([0.5, 0.95, 0.86], ["t1", "t2"]),
+        ([0.95, 0.84], ["t0"]),
+        ([0.41, 0.39], ["t0"]),
+        ([0.39, 0.2], []),
+        ([0.9, 0.9], ["t0", "t1"]),
+    ],
+)
+def test_texts_count_that_are_about_as_near_as_the_nearest(
+    likenesses: list[float], found: list[str]
+) -> None:
+    (values,) = known(*likenesses).find([[2.0, 0.0, 0.0]], 9)
+    assert [value.value for value in values] == found
+    scores = [value.score for value in values]
+    assert scores == sorted((round(one, 3) for one in likenesses), reverse=True)[: len(found)]
+
+
+def test_each_vector_has_texts_of_its_own_and_no_more_than_are_asked_for() -> None:
+    both = Meanings(
+        ["x", "y"],
+        [[("a", "b"), ("c", "d")], [("e", "f")]],
+        meanings.unit([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]),
+        meanings.unit([[0.0, 0.0, 1.0]]),
+    )
+    first, second, none = both.find([[1, 0, 0], [0, 3, 0], [0, 0, 1]], 2)
+    assert [value[:3] for value in first] == [("a", "b", "x"), ("c", "d", "x")]
+    assert [value[:3] for value in second] == [("e", "f", "y")]
+    assert none == []
+    (cut,) = both.find([[1, 0, 0]], 1)
+    assert [value[:3] for value in cut] == [("a", "b", "x")]
+    assert list(both.find([[1, 0], [0, 1]], 2)) == [[], []]
+
+
+def test_columns_are_embedded_as_long_as_all_of_one_have_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A text counts once, and one without letters not at all."""
+    monkeypatch.setattr(meanings, "MOST_TEXTS", 3)
+    monkeypatch.setattr(meanings, "BATCH", 2)
+    asked: list[list[str]] = []
+
+    def embed(texts: list[str]) -> list[list[float]]:
+        asked.append(texts)
+        return [[1.0, 0.0] for _ in texts]
+
+    columns = [
+        ("t", "a", ["x", "7"]),
+        ("t", "b", ["y", "x", "z"]),
+        ("u", "c", ["z", "w"]),
+        ("u", "d", ["x"]),
+    ]
+    made = Meanings.build(columns, embed)
+    assert asked == [list(meanings.UNCONNECTED), ["x", "y"], ["z"]]
+    assert made.texts == ["x", "y", "z"]
+    assert made.places == [[("t", "a"), ("t", "b")], [("t", "b")], [("t", "b")]]
+    monkeypatch.setattr(meanings, "MOST_BYTES", 2 * 4 * 2)  # two vectors of two numbers
+    assert Meanings.build(columns, embed).texts == ["x"]
+    assert list(Meanings.build([], embed).find([[1.0, 0.0]], 3)) == [[]]
