@@ -310,7 +310,7 @@ def _gone(
                     "(may_delete=lambda number, of: True)"
                 )
             if not may_delete(len(left), len(own)):
-                continue
+                left = []
         gone |= {str(document["id"]): document for document in (*left, *renamed)}
     return list(gone.values())
 

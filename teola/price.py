@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, isfinite, log10
+from math import floor, inf, log10
 from typing import Final, Self
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 
 MILLION: Final = 1_000_000
 FORM: Final = "IN,CACHED,OUT"
@@ -31,8 +32,7 @@ class Price:
             value = getattr(self, name)
             if value is None and name == "cached":
                 continue
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not number or not isfinite(value) or value < 0:
+            if not is_number(value) or not 0 <= value < inf:
                 raise InputError(f"a price is a number from 0 on, not {name}={value!r}")
 
     @classmethod

@@ -94,7 +94,8 @@ def test_names_and_metadata(teola: CommandLine, notes: Path, name: str) -> None:
     [
         ("1", 1), ("1.5", 1.5), ("true", True), ('["a", 2]', ["a", 2]), ("null", "null"),
         ('{"a": 1}', '{"a": 1}'), ('"a"', '"a"'), ("NaN", "NaN"), ("", ""), ("1 2", "1 2"),
-        ("a=b", "a=b"),
+        ("a=b", "a=b"), pytest.param("9" * 400, "9" * 400, id="400 digits"),
+        pytest.param("[" * 5000, "[" * 5000, id="5000 brackets"),
     ],
 )  # fmt: skip
 def test_values_of_metadata(typed: str, value: Any) -> None:

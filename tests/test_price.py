@@ -32,7 +32,7 @@ def test_what_is_no_price_is_refused(written: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["prompt", "answer", "cached"])
-@pytest.mark.parametrize("value", [-0.1, float("inf"), float("nan"), "1", True])
+@pytest.mark.parametrize("value", [-0.1, 10**309, float("inf"), float("nan"), "1", True])
 def test_a_price_is_a_number_from_0_on(name: str, value: Any) -> None:
     with pytest.raises(InputError, match=f"a number from 0 on, not {name}="):
         Price(**{name: value})

@@ -121,6 +121,15 @@ def test_more_than_half_of_a_folder_is_deleted_only_if_somebody_says_so(
     assert asked == [(2, 3), (3, 4)]
 
 
+def test_who_deletes_nothing_still_names_files_anew(folder: Path, where: dict[str, Any]) -> None:
+    index(folder, where)
+    for name in ("lamp.md", "notes.md"):
+        (folder / name).unlink()
+    found = index(folder, where, sync=True, root=folder, may_delete=lambda number, of: False)
+    assert found["deleted"] == 1
+    assert sorted(listed(where)) == ["a/lamp.md", "a/notes.md", "deep/boat.md"]
+
+
 def test_of_two_folders_each_is_asked_about_alone(
     folder: Path, tmp_path: Path, where: dict[str, Any]
 ) -> None:

@@ -127,8 +127,8 @@ def _distinct(context: Sequence[Sentence]) -> list[Sentence]:
     unique.reverse()
     if len(unique) > 4 * MOST_CANDIDATES:
         return [sentence for _, sentence in unique]
-    everything = "\n".join(normal for normal, _ in unique)
-    return [sentence for normal, sentence in unique if everything.count(normal) == 1]
+    everything = "\n".join(f" {normal} " for normal, _ in unique)
+    return [sentence for normal, sentence in unique if everything.count(f" {normal} ") == 1]
 
 
 def _in_context(sentence: Sentence) -> str:

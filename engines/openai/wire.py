@@ -153,7 +153,7 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncGenerator[str, None]:
                 yield ALIVE
         if len(rest) > MAX_LINE:
             raise ValueError("a line without end")
-    if rest.startswith(b"data:") and (data := _field(rest)) and _is_event(data):
+    if rest.startswith((b"data:", b"error:")) and _is_event(data := _field(rest)):
         yield data
 
 

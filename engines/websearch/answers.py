@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from teola.engine import EngineKind, EngineSpec, Hit, Request
 from teola.errors import EngineError
 from teola.graph.ops import Op, WebSearchParams
+from teola.plain_number import is_number
 
 LONGEST_SNIPPET: Final = 2000
 """Characters of one snippet; some services send whole pages."""
@@ -90,9 +91,9 @@ def pages(entries: object, url: str, title: str, text: str, score: str = "") -> 
         address = plain(entry.get(url))
         if is_web_address(address):
             number = entry.get(score)
-            is_number = type(number) in (int, float) and math.isfinite(number)
+            scored = is_number(number) and math.isfinite(number)
             body = plain(entry.get(text))[:LONGEST_SNIPPET]
-            yield Page(address, plain(entry.get(title)), body, float(number) if is_number else None)
+            yield Page(address, plain(entry.get(title)), body, float(number) if scored else None)
 
 
 def is_web_address(url: str) -> bool:

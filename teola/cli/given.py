@@ -17,6 +17,7 @@ from teola.cli.options import EmbeddingDtype
 from teola.config import Configuration
 from teola.engine import check_metadata
 from teola.errors import DocumentError, InputError, UnknownName
+from teola.plain_number import is_number
 from teola.price import Price
 from teola.runtime.engines import DEFAULTS, LIKE_LLM, EngineConfig
 from teola.runtime.fitting import Fitting
@@ -318,8 +319,8 @@ def parse_metadata(typed: Sequence[str]) -> dict[str, Any]:
         if key in metadata:
             raise InputError(f"--metadata {key!r} was given twice; give a list: {key}='[1, 2]'")
         value = _json_or_text(text)
-        number = isinstance(value, (int, float)) and isfinite(value)  # true and false are, too
-        metadata[key] = value if number or isinstance(value, list) else text
+        number = is_number(value) and isfinite(value)
+        metadata[key] = value if number or isinstance(value, (bool, list)) else text
     check_metadata(metadata)
     return metadata
 
@@ -327,5 +328,5 @@ def parse_metadata(typed: Sequence[str]) -> dict[str, Any]:
 def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -8,10 +8,11 @@ the policy. What it does is decided in `teola/schedule/preference.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError, UnknownName
+from teola.plain_number import is_number
 from teola.policies.routing.base import RoutingPolicy
 from teola.price import Price
 
@@ -41,8 +42,7 @@ def preferring(options: Mapping[str, Any]) -> tuple[Prefer | None, dict[str, Any
         return None, rest
     if wanted != CHEAPER:
         raise UnknownName(KEY, str(wanted), (CHEAPER,), "routing_options")
-    number = isinstance(most_s, int | float) and not isinstance(most_s, bool)
-    if not (number and isfinite(most_s) and most_s >= 0):
+    if not (is_number(most_s) and 0 <= most_s < inf):
         raise InputError(f"{SECONDS} must be a number of seconds from 0 on, got {most_s!r}")
     return Prefer(float(most_s)), rest
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import inf
 from typing import Final
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.policies.ledger import GUARD, BudgetAccount
 from teola.price import Price
 
@@ -35,8 +36,7 @@ def check_bounds(tokens: object, cost: object, tokens_name: str, cost_name: str)
     whole = isinstance(tokens, int) and not isinstance(tokens, bool)
     if tokens is not None and not (whole and tokens >= 1):  # type: ignore[operator]
         raise InputError(f"{tokens_name} must be a whole number from 1 on, not {tokens!r}")
-    number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
-    if cost is not None and not (number and isfinite(cost) and cost > 0):  # type: ignore[arg-type, operator]
+    if cost is not None and not (is_number(cost) and 0 < cost < inf):
         raise InputError(f"{cost_name} must be a number above 0, not {cost!r}")
 
 

@@ -25,6 +25,7 @@ from teola.engine import (
 )
 from teola.errors import InputError, UnknownName
 from teola.learning import Learner
+from teola.plain_number import is_number
 from teola.policies import batching, routing
 from teola.policies.preferring import preferring, ranks
 from teola.price import Price
@@ -126,12 +127,10 @@ class EngineConfig:
             raise InputError(f"an engine needs at least one instance, got {self.instances}")
         for option, least in (("overdue", 1.0), ("overdue_s", 0.1)):
             value = getattr(self, option)
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and least <= value < inf):
+            if value is not None and not (is_number(value) and least <= value < inf):
                 raise InputError(f"{option} must be a number from {least:g} on, got {value!r}")
         if self.hedge is not None:
-            number = isinstance(self.hedge, int | float) and not isinstance(self.hedge, bool)
-            if not (number and 0 < self.hedge <= 1):
+            if not (is_number(self.hedge) and 0 < self.hedge <= 1):
                 raise InputError(
                     f"hedge must be a part of all calls, above 0 and at most 1, got {self.hedge!r}"
                 )

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, Final
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.schedule.plan import Plan
 
 SLO_SCALE: Final = 5.0
@@ -44,13 +45,12 @@ def checked_objective(value: object, deadline_s: float = inf) -> float | None:
     """`finish_by_s` as it may be. Raises InputError."""
     if value is None:
         return None
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < inf:  # type: ignore[operator]
+    if not is_number(value) or not 0 < value < inf:
         raise InputError(
             "finish_by_s must be a number of seconds above 0 (by when the answer is wanted), got "
             f"{value!r}; leave it out if there is no such time"
         )
-    seconds = float(value)  # type: ignore[arg-type]
+    seconds = float(value)
     if seconds > deadline_s:
         raise InputError(
             f"finish_by_s ({seconds:g}) is later than deadline_s ({deadline_s:g}), at which the "
@@ -71,10 +71,9 @@ def objective_left(
 
 def checked_scale(value: object) -> float:
     """`slo_scale` as it may be. Raises InputError."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < inf:  # type: ignore[operator]
+    if not is_number(value) or not 0 < value < inf:
         raise InputError(f"slo_scale must be a number above 0, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from teola.engine import EngineKind, EngineSpec
 from teola.errors import InputError, UnknownName
+from teola.plain_number import is_number
 from teola.price import Price
 from teola.profile import FORMAT_VERSION, EngineProfile, Profile, from_json, load_profile
 
@@ -51,7 +52,7 @@ def member_of(entry: Mapping[str, Any], where: str) -> Member:
     if "name" in options:
         raise InputError(f"{where}: instances have the name of their engine; take `name` out")
     resources, profile = entry.get("resources", {}), entry.get("profile")
-    if not isinstance(resources, Mapping) or not all(_is_number(n) for n in resources.values()):
+    if not isinstance(resources, Mapping) or not all(is_number(n) for n in resources.values()):
         raise InputError(f'{where}: resources must be numbers by name, such as {{"num_gpus": 1}}')
     if profile is not None and not isinstance(profile, str | Mapping | EngineProfile):
         raise InputError(f"{where}: profile must be a name, a file, or an engine's part of one")
@@ -74,10 +75,6 @@ def _price(given: object, where: str) -> Price | None:
         return Price(**given)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def entries_of(pool: object) -> tuple[Mapping[str, Any], ...]:

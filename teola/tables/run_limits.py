@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Final
 
 from teola.errors import BudgetSpent, InputError, UnknownName
+from teola.plain_number import is_number
 from teola.policies.ledger import BudgetAccount, Ledger
 from teola.price import FORM, FREE, Price
 
@@ -102,7 +103,7 @@ class RunLimits:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)
 
 
 class Stopped(Exception):

@@ -60,8 +60,7 @@ class HtmlTable:
         """What the row says: one line, or the cells one by one where they hold paragraphs."""
         row, self._row = self._row, []
         texts = [text for text, _, _ in row if text]
-        if row and not self._spans and (len(row) == 1 or any("\n\n" in text for text in texts)):
-            return "\n\n".join(texts)
+        apart = not self._spans and (len(row) == 1 or any("\n\n" in text for text in texts))
         values: list[str] = []
         for text, columns, rows in row:
             self._carry(values)
@@ -72,6 +71,8 @@ class HtmlTable:
         while len(values) <= max(self._spans, default=-1):
             values.append(self._spans.get(len(values), ("", 0))[0])
         self._spans = {at: (text, left - 1) for at, (text, left) in self._spans.items() if left > 1}
+        if apart:
+            return "\n\n".join(texts)
         return line(values) if row else ""
 
     def _carry(self, values: list[str]) -> None:

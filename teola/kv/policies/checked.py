@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 
 
 def positive_number(
@@ -15,8 +16,7 @@ def positive_number(
 
     above: 0 is too little.
     """
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if real and 0 <= value <= most and not (above and value == 0):
+    if is_number(value) and 0 <= value <= most and not (above and value == 0):
         return float(value)
     least = "above 0" if above else "from 0 on"
     raise InputError(

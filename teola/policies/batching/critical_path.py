@@ -69,6 +69,7 @@ from typing import ClassVar, Final
 
 from teola.errors import InputError
 from teola.graph import Op
+from teola.plain_number import is_number
 from teola.policies.lane_heaps import ANYWHERE, LaneHeaps
 from teola.policies.work import Slice, Slots, Taker, Work
 
@@ -127,8 +128,7 @@ class CriticalPath:
 
     def tune(self, patience: float) -> None:
         """From the next choice on."""
-        number = isinstance(patience, (int, float)) and not isinstance(patience, bool)
-        if not number or not 0 <= patience < inf:
+        if not is_number(patience) or not 0 <= patience < inf:
             raise InputError(
                 f"batching policy 'critical_path': patience must be a number from 0 on, "
                 f"got {patience!r}"

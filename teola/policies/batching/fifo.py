@@ -9,6 +9,7 @@ from itertools import chain
 from math import inf
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.policies.work import Slice, Slots, Taker, Work
 
 
@@ -16,8 +17,7 @@ class Fifo:
     """Dynamic batching. max_wait_s: how long a batch that is not full waits for more."""
 
     def __init__(self, max_wait_s: float = 0.0) -> None:
-        number = isinstance(max_wait_s, (int, float)) and not isinstance(max_wait_s, bool)
-        if not number or not 0 <= max_wait_s < inf:
+        if not is_number(max_wait_s) or not 0 <= max_wait_s < inf:
             raise InputError(
                 "batching policy 'fifo': max_wait_s must be a number of seconds from 0 on, "
                 f"got {max_wait_s!r}"

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Final
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.policies.routing.base import ANY, RoutingPolicy
 from teola.policies.routing.destinations import Destination, bound, destinations, prefill_s, wait_s
 from teola.policies.work import Work
@@ -28,8 +29,7 @@ class DualMap(RoutingPolicy):
     wants_keys = True
 
     def __init__(self, objective_s: float = 2.0) -> None:
-        number = isinstance(objective_s, (int, float)) and not isinstance(objective_s, bool)
-        if not number or not objective_s > 0:
+        if not is_number(objective_s) or not objective_s > 0:
             raise InputError(
                 "routing policy 'dualmap': objective_s, within which a first token should come, "
                 f"must be a number of seconds above 0, got {objective_s!r}"

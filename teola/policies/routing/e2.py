@@ -25,6 +25,7 @@ from math import inf
 from typing import Final
 
 from teola.errors import InputError, UnknownName
+from teola.plain_number import is_number
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     ANY,
@@ -325,6 +326,5 @@ def majority(path: list[RadixNode]) -> RadixNode:
 
 
 def _check(name: str, value: float, needed: str, above: float) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not above < value < inf:
+    if not is_number(value) or not above < value < inf:
         raise InputError(f"routing policy 'e2': {name} must be {needed}, got {value!r}")

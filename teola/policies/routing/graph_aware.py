@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple
 
 from teola.errors import InputError
 from teola.graph import Op
+from teola.plain_number import is_number
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     HELD,
@@ -391,8 +392,7 @@ def _key(work: Work) -> Hashable:
 
 
 def _check(name: str, value: Any, least: float, most: float, needed: str) -> None:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least <= value <= most:
+    if not is_number(value) or not least <= value <= most:
         raise _wrong(name, needed, value)
 
 

@@ -29,6 +29,7 @@ from operator import is_not
 from typing import ClassVar, Final
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.policies.lane_heaps import ANYWHERE
 from teola.policies.ordered import FEW, KeyEntry, Ordered, PolicyKey
 from teola.policies.reason import Because
@@ -298,10 +299,9 @@ class Paced(Ordered, RoutingPolicy):
 
 
 def _tau_of(tau: object) -> float:
-    number = isinstance(tau, (int, float)) and not isinstance(tau, bool)
-    if not number or not 1 < tau < inf:  # type: ignore[operator]
+    if not is_number(tau) or not 1 < tau < inf:
         raise InputError(
             "policy 'paced': tau must be a number above 1, in steps of the fastest instance, "
             f"got {tau!r}"
         )
-    return float(tau)  # type: ignore[arg-type]
+    return float(tau)

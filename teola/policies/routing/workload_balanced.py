@@ -26,6 +26,7 @@ from math import inf
 from typing import ClassVar, Final
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.policies.reason import Because, Reason
 from teola.policies.routing.base import (
     ANY,
@@ -54,12 +55,11 @@ SCORES: Final = ("paper", "ratio")
 
 def alpha_of(value: object, where: str) -> float:
     """A weight from 0 to 1. Raises InputError."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 1:  # type: ignore[operator]
+    if not is_number(value) or not 0 <= value <= 1:
         raise InputError(
             f"{where}: alpha must be a number from 0 (what is ahead) to 1 (speed), got {value!r}"
         )
-    return float(value)  # type: ignore[arg-type]
+    return float(value)
 
 
 class WorkloadBalanced(RoutingPolicy):
@@ -78,8 +78,7 @@ class WorkloadBalanced(RoutingPolicy):
     ) -> None:
         where = "routing policy 'workload_balanced'"
         self.alpha = alpha_of(alpha, where)
-        number = isinstance(beta, (int, float)) and not isinstance(beta, bool)
-        if beta is not None and not (number and 0 < beta < inf):
+        if beta is not None and not (is_number(beta) and 0 < beta < inf):
             raise InputError(f"{where}: beta must be a number above 0, or None, got {beta!r}")
         if not isinstance(count_running, bool):
             raise InputError(f"{where}: count_running must be true or false, got {count_running!r}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from teola.errors import InputError
+from teola.plain_number import is_number
 from teola.runtime.sim.staged import StagedCall, StagedQuery, Stages, in_stages
 
 MOST_CALLS: Final = 1000
@@ -38,7 +39,7 @@ def _objects(text: str, name: str) -> Iterable[tuple[Any, str]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        for k, line in enumerate(text.splitlines(), 1):
+        for k, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
                     yield json.loads(line), f"{name}, line {k}"
@@ -67,7 +68,7 @@ def _query(told: Any, where: str) -> StagedQuery:
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
+    return is_number(value) and abs(value) < 1e12
 
 
 def _stages(told: Any, where: str) -> Stages:

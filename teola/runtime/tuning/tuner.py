@@ -17,6 +17,7 @@ from math import inf
 from typing import Any, Final, Literal
 
 from teola.errors import InputError, UnknownName
+from teola.plain_number import is_number
 from teola.runtime.sim.staged import StagedQuery, Stages
 from teola.runtime.tuning.drift import greater
 from teola.runtime.tuning.recent import WINDOW_S, Recent
@@ -60,8 +61,7 @@ class TunerOptions:
 
 
 def _is_positive(value: object) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and 0 < value < inf  # type: ignore[operator]
+    return is_number(value) and 0 < value < inf
 
 
 class Tuner:

@@ -41,6 +41,12 @@ def test_a_value_stands_in_each_column_and_row_that_it_spans() -> None:
     ]
     assert rows("<tr><td>a<td>b<td rowspan=2>c<tr><td>d") == ["a | b | c", "d |  | c"]
     assert rows("<tr><td colspan=4>Title<tr><td colspan=x>a<td>b") == ["Title", "a | b"]
+    assert rows("<tr><td rowspan=2>Holm<tr><td>1950<tr><td>1960") == ["Holm", "Holm | 1950", "1960"]
+
+
+def test_a_cell_spans_rows_also_beside_one_with_paragraphs() -> None:
+    page = "<table><tr><td rowspan=2>Holm<td><p>a<p>b<tr><td>1950<tr><td>x<td>1960</table>"
+    assert html_text(page).text == "Holm\n\na\n\nb\nHolm | 1950\nx | 1960"
 
 
 @pytest.mark.parametrize("begins", ["<tr>", "<tbody>", "<tbody><tr>", "</tbody><tr>"])

@@ -260,7 +260,8 @@ async def test_as_much_as_an_event_may_have_is_read_and_no_more(
         (b'data: {"a": 1}', ['{"a": 1}']),
         (b'data: {"a": ', []),
         (b"data: ", []),
-        (b"error: {}", []),
+        (b"error: {}", ['{"error": {}}']),
+        (b'error: {"a": ', []),
     ],
 )
 async def test_events_are_fields_each_on_its_line(written: bytes, found: list[str]) -> None:

@@ -52,12 +52,11 @@ def whole(sentence: Sentence) -> str:
 
 
 def slowly(question: str, context: Sequence[Sentence], model: Model, most: int) -> list[Sentence]:
-    """Of texts that are alike but for their marks the first is taken, and none that is a piece of
-    another one."""
+    """Of texts that are alike but for their marks the first is taken, and none whose words follow
+    each other in another one."""
     plain = [" ".join(re.findall(r"\w+", one.text.lower())) for one in context]
     firsts = [k for k, text in enumerate(plain) if plain.index(text) == k]
-    everything = "\n".join(plain[k] for k in firsts)
-    kept = [k for k in firsts if everything.count(plain[k]) == 1]
+    kept = [k for k in firsts if sum(f" {plain[k]} " in f" {plain[j]} " for j in firsts) == 1]
     with_word = {
         stem: sum(stem in stems(whole(context[k])) for k in kept) for stem in stems(question)
     }

@@ -37,7 +37,7 @@ def test_each_address_counts_once(top_k: int, found: str) -> None:
 @pytest.mark.parametrize(
     ("said", "score"),
     [(0, 0.0), (7, 7.0), (0.5, 0.5), (True, None), ("1", None), (None, None),
-     (float("inf"), None), (float("nan"), None)],
+     (float("inf"), None), (float("nan"), None), pytest.param(10**309, None, id="too large")],
 )  # fmt: skip
 def test_a_score_is_a_number(said: object, score: float | None) -> None:
     entry = {"u": "http://a.b", "t": "T", "x": "text", "s": said}

@@ -42,6 +42,11 @@ def test_queries_stand_in_a_list_in_lines_or_alone_and_come_as_they_arrived(
     for text in (json.dumps([late, soon]), lines, lines + "\n"):
         assert read(tmp_path, text) == expected
     assert read(tmp_path, json.dumps(late)) == expected[1:]
+    unusual = json.dumps([[["a\u2028b", 3, 4]]], ensure_ascii=False)  # JSON takes it as it is
+    one = f'{{"stages": {unusual}}}'
+    assert (
+        read(tmp_path, f"{one}\r\n{one}") == [StagedQuery(((StagedCall("a\u2028b", 3, 4),),))] * 2
+    )
 
 
 @pytest.mark.parametrize(
