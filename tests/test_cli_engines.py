@@ -160,6 +160,31 @@ def test_tools_of_an_applications_own_runtime_are_there() -> None:
             assert runtime.tools["notes"] not in (notes, notes_server)
 
 
+def test_what_applications_may_take_and_cost_holds_where_they_are_served() -> None:
+    """A file with a budget, an objective, or an engine of that name goes before it."""
+    cheap, dear, day = Price(1.0, 2.0), Price(3.0, 4.0), DayBudget(tokens=5)
+    with Runtime(
+        objectives={"notes": 2.0}, prices={"llm": cheap}, budgets={"notes": day}, learn=False
+    ) as own:
+        apps = [app_of(own, "notes"), app_of(None, "without")]
+        with Engines(learn="off").configured(Configuration(), apps) as runtime:
+            assert runtime.objectives.by_app == {"notes": 2.0}
+            assert runtime.prices == {"llm": cheap}
+            assert runtime.budgets == {"notes": day}
+        tables = {
+            "objectives": {"notes": 9.0, "without": 8.0},
+            "budgets": {"notes": {"tokens_a_day": 7}},
+            "engines": {"llm": {"type": "vllm", "options": {"url": URL}}},
+        }
+        file = Configuration.model_validate(tables)
+        with Engines(learn="off").configured(file, apps) as runtime:
+            assert runtime.objectives.by_app == {"notes": 9.0, "without": 8.0}
+            assert runtime.prices == {}, "of another model"
+            assert runtime.budgets == {"notes": DayBudget(tokens=7)}
+        with Engines(learn="off", price="3,4").configured(Configuration(), apps) as runtime:
+            assert set(runtime.prices.values()) == {dear}
+
+
 def test_the_file_decides_where_applications_bring_different_engines() -> None:
     configs = [EngineConfig("vllm", {"url": f"http://{name}/v1"}) for name in ("a", "b", "c")]
     with Runtime({"big": configs[0]}) as one, Runtime({"big": configs[1]}) as two:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -25,7 +25,6 @@ from teola.runtime.objectives import SLO_SCALE
 from teola.runtime.observe.noting import note
 from teola.runtime.remembering import default_folder, unusable
 from teola.runtime.runtime import Runtime
-from teola.tools.named_tools import NamedTool
 from teola.workflow.kinds import Kind
 
 log = logging.getLogger(__name__)
@@ -106,6 +105,7 @@ class Engines:
         policies, apps = base.policies, list(apps)
         configs = self.configs(base.engine_configs(brought(apps, base.engines)))
         learn = self._learn(policies.learn)
+        prices = base.model_prices()
         runtime = Runtime(
             configs,
             batching=self.batching,
@@ -115,11 +115,18 @@ class Engines:
             debug=self.debug,
             ray=base.ray if self.ray is None else self._cluster(None),
             learn=kept_with_data(configs) if learn is True else learn,
-            tools={**brought_tools(apps, base.tools), **base.tool_servers()},
-            objectives=base.objectives,
+            tools=_brought("tools", apps, lambda own: own.tools.own, base.tool_servers()),
+            objectives=_brought(
+                "objectives", apps, lambda own: own.objectives.by_app, base.objectives
+            ),
             slo_scale=policies.slo_scale,
-            prices=self._prices(base.model_prices()),
-            budgets=base.day_budgets(),
+            prices=self._prices(
+                {  # one of an application is for its own engine, not for the file's
+                    **_own("prices", apps, lambda own: own.prices, {*base.engines, *prices}),
+                    **prices,
+                }
+            ),
+            budgets=_brought("budgets", apps, lambda own: own.budgets, base.day_budgets()),
         )
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
         return runtime
@@ -202,12 +209,7 @@ def brought(apps: Iterable[App], configured: Container[str] = ()) -> dict[str, E
 
     Raises InputError if two of them mean different engines by one name.
     """
-    own = [
-        (app, name, config)
-        for app in apps
-        for name, config in (_own_engines(app.runtime).items() if app.runtime else ())
-    ]
-    return {**DEFAULTS, **_agreed("engines", own, configured)}
+    return {**DEFAULTS, **_own("engines", apps, _own_engines, configured)}
 
 
 def _own_engines(runtime: Runtime) -> dict[str, EngineConfig]:
@@ -216,21 +218,30 @@ def _own_engines(runtime: Runtime) -> dict[str, EngineConfig]:
     return {name: config for name, config in runtime.configs.items() if config != usual.get(name)}
 
 
-def brought_tools(apps: Iterable[App], configured: Container[str] = ()) -> dict[str, NamedTool]:
-    """The tools of such runtimes, by name; see `brought`. Raises InputError."""
-    own = [
-        (app, name, named)
-        for app in apps
-        for name, named in (app.runtime.tools.own.items() if app.runtime else ())
-    ]
-    return _agreed("tools", own, configured)
-
-
-def _agreed(
-    what: str, own: Iterable[tuple[App, str, T]], configured: Container[str]
+def _brought(
+    what: str,
+    apps: Iterable[App],
+    of: Callable[[Runtime], Mapping[str, T]],
+    configured: Mapping[str, T],
 ) -> dict[str, T]:
-    """What applications bring along, by name, without what is configured."""
+    """What is configured, and what else the runtimes of applications have, by name."""
+    return {**_own(what, apps, of, configured), **configured}
+
+
+def _own(
+    what: str,
+    apps: Iterable[App],
+    of: Callable[[Runtime], Mapping[str, T]],
+    configured: Container[str],
+) -> dict[str, T]:
+    """What the runtimes of applications have, by name, without what is configured. Raises
+    InputError."""
     found: dict[str, T] = {}
+    own = (
+        (app, name, thing)
+        for app in apps
+        for name, thing in (of(app.runtime).items() if app.runtime else ())
+    )
     for app, name, thing in own:
         if name not in configured and found.setdefault(name, thing) != thing:
             raise InputError(
