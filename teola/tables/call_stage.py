@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 class CallStage:
     """All that one call was asked, also where it was asked in several windows of rows.
 
-    rows: that need an answer. distinct: their questions. answered_before: those whose answer was
-    kept when the query began. asked: prompts that were sent, further tries apart. truncated: of
-    the distinct ones, those that were cut to the model's window. order: of the fields. reason: why
-    that one. errors: by their text, how many rows and one of them. wanted: what answers were looked
-    through for. stray: the first answer without it.
+    model: the engine that is asked ("": none, it searches). rows: that need an answer. distinct:
+    their questions. answered_before: those whose answer was kept when the query began. asked:
+    prompts that were sent, further tries apart. truncated: of the distinct ones, those that were
+    cut to the model's window. order: of the fields. reason: why that one. errors: by their text,
+    how many rows and one of them. wanted: what answers were looked through for. stray: the first
+    answer without it.
     """
 
     operator: str
     instruction: str
+    model: str = ""
     rows: int = 0
     distinct: int = 0
     answered_before: int = 0

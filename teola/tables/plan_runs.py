@@ -284,9 +284,9 @@ def _asking(
                 f"{query}:{answers.samples_of(query)}",
             )
             if options.since is not None and runtime is not None:
-                operators = [asker.operator(call).digest for call in calls]
-                price = runtime.price_of(calls[0].model or "llm") if calls else None
-                spent.took_before(*answers.took(operators, options.since), price or FREE)
+                for operator, call in {asker.operator(call).digest: call for call in calls}.items():
+                    price = runtime.price_of(call.model or "llm") or FREE
+                    spent.took_before(*answers.took([operator], options.since), price)
             asker.retriever = retriever
             asker.warms = options.on == "here"
             asker.batch_aware = options.batch_aware or 0

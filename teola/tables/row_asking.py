@@ -126,6 +126,7 @@ class CallAsker:
         stage = earlier or CallStage(
             operator.digest,
             ask.call.prompt,
+            ask.call.model or "llm",
             order=list(ask.call.names),
             wanted=wanted_of(ask.call),
         )

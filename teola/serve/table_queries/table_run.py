@@ -107,8 +107,8 @@ class TableRun:
     _con: duckdb.DuckDBPyConnection | None = None
     _closing: Lock = field(default_factory=Lock)
     _due: dict[str, float] = field(default_factory=dict)
-    _models: dict[str, str] = field(default_factory=dict)
-    """Instruction -> engine."""
+    _stages: dict[int, CallStage] = field(default_factory=dict)
+    """Those of calls that have asked, by their ids."""
 
     def __post_init__(self) -> None:
         limits = self.tables.limits
@@ -174,17 +174,22 @@ class TableRun:
     def _count(self, done: Done) -> None:
         """Note what the query took."""
         report = done.report
-        prompt, cached = report["prompt_tokens"], report["cached_tokens"]
-        generated, asked = report["completion_tokens"], report["asked"]
-        price = self.runtime.price_of(next(iter(self._models.values()), "llm")) if asked else None
+        costs = [(self._cost(stage), stage.asked) for stage in self._stages.values()]
         self.took = CallCounts(
-            prompt,
-            cached,
-            generated,
-            asked,
-            unpriced=asked if price is None else 0,
-            cost=price.cost(prompt, generated, cached) if price is not None else 0.0,
+            report["prompt_tokens"],
+            report["cached_tokens"],
+            report["completion_tokens"],
+            report["asked"],
+            unpriced=sum(asked for cost, asked in costs if cost is None),
+            cost=sum(cost for cost, _ in costs if cost is not None),
         )
+
+    def _cost(self, stage: CallStage) -> float | None:
+        """What a call has taken, by its model's price; None: the model has none."""
+        price = self.runtime.price_of(stage.model)
+        if price is None:
+            return None
+        return price.cost(stage.prompt_tokens, stage.completion_tokens, stage.cached_tokens)
 
     def _result(self, done: Done) -> dict[str, Any]:
         reason = self.tables.told(done.reason)
@@ -229,18 +234,14 @@ class TableRun:
         ]
         columns = [{"name": one.name, "type": one.type} for one in plan.columns]
         self.tell("plan", {"columns": columns, "calls": calls, "rewrites": rewrites})
-        self._models = {ask.call.prompt: ask.call.model or "llm" for ask in plan.asks()}
 
     def _progress(self, stage: CallStage, todo: int, ended: int, failed: int) -> None:
         now = time.monotonic()
+        self._stages[id(stage)] = stage
         between = 0 < ended < todo
         if between and now < self._due.get(stage.operator, 0.0):
             return
         self._due[stage.operator] = now + EVERY_S
-        price = self.runtime.price_of(self._models.get(stage.instruction, "llm"))
-        cost = None
-        if price is not None:
-            cost = price.cost(stage.prompt_tokens, stage.completion_tokens, stage.cached_tokens)
         told = {
             "operator": stage.operator,
             "instruction": stage.instruction[:SHOWN],
@@ -253,7 +254,7 @@ class TableRun:
             "prompt_tokens": stage.prompt_tokens,
             "cached_tokens": stage.cached_tokens,
             "completion_tokens": stage.completion_tokens,
-            "cost": cost,
+            "cost": self._cost(stage),
         }
         self.tell("progress", told)
 

@@ -13,6 +13,7 @@ import pytest
 from teola.errors import DeadlineExceeded, InputError, QueryCancelled, QueryFailed, UnknownName
 from teola.price import Price
 from teola.query.result import Result
+from teola.runtime.observe.usage import CallCounts
 from teola.serve.table_queries.registered_tables import (
     AnswersByTenant,
     RegisteredTables,
@@ -177,8 +178,7 @@ def test_progress_is_told_at_its_beginning_and_end_and_now_and_then(
     told, now = Told(), [100.0]
     monkeypatch.setattr("teola.serve.table_queries.table_run.time.monotonic", lambda: now[0])
     run = run_of(told)
-    run._models = {"Tone?": "big"}
-    stage = CallStage("op", "Tone?", prompt_tokens=10**6, completion_tokens=10**6)
+    stage = CallStage("op", "Tone?", "big", prompt_tokens=10**6, completion_tokens=10**6)
     other = CallStage("other", "x" * 501)
     for at, shown, ended in (
         (0.0, stage, 0), (0.0, stage, 0), (0.0, stage, 1), (0.24, stage, 2), (0.25, stage, 3),
@@ -192,6 +192,22 @@ def test_progress_is_told_at_its_beginning_and_end_and_now_and_then(
     assert (told[0][1]["cost"], told[3][1]["cost"]) == (3.0, None)
     assert len(told[3][1]["instruction"]) == 500
     assert (told[0][1]["to_ask"], told[0][1]["failed"]) == (5, 1)
+
+
+def test_a_query_costs_what_each_of_its_models_does() -> None:
+    """Of a model without a price the calls are counted."""
+    run = run_of(Told())
+    tokens = {"prompt_tokens": 10**6, "completion_tokens": 10**6}
+    for stage in (
+        CallStage("op", "Tone?", "big", asked=2, **tokens),
+        CallStage("op", "Tone?", "big", asked=1, **tokens),
+        CallStage("other", "Tone?", "small", asked=4, **tokens),
+    ):
+        for ended in (0, 4):
+            run._progress(stage, 4, ended, 0)
+    names = ("prompt_tokens", "cached_tokens", "completion_tokens", "asked")
+    run._count(SimpleNamespace(report=dict.fromkeys(names, 7)))  # type: ignore[arg-type]
+    assert run.took == CallCounts(7, 7, 7, 7, unpriced=4, cost=6.0)
 
 
 def done(state: str, reason: str = "why", **more: Any) -> Any:
