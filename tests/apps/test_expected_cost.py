@@ -155,7 +155,10 @@ def test_text_to_sql_costs_what_was_expected(places: dict[str, Any]) -> None:
 @pytest.mark.server
 @pytest.mark.parametrize(
     "name",
-    ["naive-rag", "advanced-rag", "chat-rag", "search-agent", "research-agent", "function-agent"],
+    [
+        *("naive-rag", "advanced-rag", "search-agent", "research-agent", "function-agent"),
+        pytest.param("chat-rag", marks=pytest.mark.nightly),
+    ],
 )
 def test_others_cost_what_was_expected(name: str, places: dict[str, Any], data_dir: Path) -> None:
     store = {"vectorstore": EngineConfig("vectorstore", {"data_dir": data_dir})}

@@ -423,6 +423,7 @@ async def test_what_it_keeps_is_told_in_the_keys_of_calls(engine):
     await late.stop()
 
 
+@pytest.mark.nightly
 async def test_a_worker_killed_in_mid_call_fails_all_calls_and_comes_back(engine):
     parts, listener = some_parts(10), Listener(engine)
     await listener.until(lambda: listener.clearings)

@@ -204,10 +204,9 @@ async def test_of_a_query_that_fails(folder: Path) -> None:
         assert (await query).state is State.FAILED
 
 
-@EVERYWHERE
 @FINISH
-async def test_of_a_query_that_is_cancelled(where: str, folder: Path) -> None:
-    async with staged(where, folder) as stage:
+async def test_of_a_query_that_is_cancelled(folder: Path) -> None:
+    async with staged("near", folder) as stage:
         query = await stage.begun(split(stage.late))
         query.cancel()
         with pytest.raises(asyncio.CancelledError):
