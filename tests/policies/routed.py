@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from teola.graph import Op
@@ -20,13 +20,22 @@ TOKEN_S = 0.001
 
 
 def router(
-    policy: RoutingPolicy, instances: int = 2, *, block_tokens: int = 1, **limits: Any
+    policy: RoutingPolicy,
+    instances: int = 2,
+    *,
+    block_tokens: int = 1,
+    token_s: Sequence[float] = (),
+    **limits: Any,
 ) -> EngineQueue:
+    """token_s: seconds of a token of each instance, where they differ."""
     given = {"max_batch": 10**6, "max_sequences": 1000, "concurrency": 1, **limits}
     limit = Limits(**{**given, "continuous": True, "block_tokens": block_tokens})
-    profile = EngineProfile(step=StepTime(per_token_s=TOKEN_S), max_batch=limit.max_batch)
+    profiles = [
+        EngineProfile(step=StepTime(per_token_s=each), max_batch=limit.max_batch)
+        for each in token_s or [TOKEN_S] * instances
+    ]
     made = batching.make("fifo")
-    return EngineQueue("e", [limit] * instances, made, policy, [profile] * instances)
+    return EngineQueue("e", [limit] * instances, made, policy, profiles)
 
 
 def prompt(*parts: tuple[Hashable, int]) -> tuple[Hashable, ...]:

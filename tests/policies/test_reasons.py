@@ -175,6 +175,13 @@ def test_prefix_affinity_tells_what_stands_before_the_first_token() -> None:
     assert new.because is Because.LOAD, "what nobody keeps is left to the least loaded"
 
 
+def test_prefix_affinity_tells_it_in_the_time_of_each_instance() -> None:
+    queue = told(make("prefix_affinity"), token_s=(0.001, 0.002))
+    kept(queue)
+    reason = reason_of(asked(queue, "a", (*SHARED, *prompt(("own", 20)))))
+    assert (reason.here, reason.next) == pytest.approx((0.04, 0.12))
+
+
 @pytest.mark.parametrize("because", [Because.COST, Because.KEPT, Because.DECODES, Because.SHIFTED])
 def test_e2_tells_whether_it_exploits_explores_or_repairs(because: Because) -> None:
     queue = told(policy := E2(decode_s=1.0, prefill_decode=because is Because.DECODES))

@@ -11,11 +11,19 @@ import duckdb
 import pytest
 
 from teola.tables import workspace
-from teola.tables.workspace import Workspace, cursor_of, give_back
+from teola.tables.workspace import GROUP_ROWS, Workspace, cursor_of, give_back
 from tests.planted import catches, edited
 
 MANY = "CREATE TABLE t AS SELECT md5(range || '') || md5(range || 'x') AS a FROM range(1000000)"
 """64 MB that cannot be compressed."""
+
+
+def test_rows_leave_memory_in_small_groups() -> None:
+    """DuckDB keeps a group in memory until it is full, and rows may be wide."""
+    with Workspace({}) as work:
+        work.con.execute(f"CREATE TABLE t AS SELECT range AS a FROM range({3 * GROUP_ROWS})")
+        groups = "SELECT count(DISTINCT row_group_id) FROM pragma_storage_info('t')"
+        assert work.con.execute(groups).fetchone() == (3,)
 
 
 def test_tables_are_in_a_file_of_the_folder() -> None:
