@@ -94,15 +94,15 @@ $(STAMP): pyproject.toml constraints.txt constraints-bfcl.txt
 demo: $(STAMP)  ## answer two questions about these docs; ARGS="--repetitions 3" times the passes
 	$(PY) -m experiments.demo $(ARGS)
 
-# Two workers, each with its own database server and models; a file's tests share what they start,
-# so they stay on one worker. One thread each: more would fight over two cores. What fails beside
-# its neighbours is run once more alone and told as flaky: some tests watch real servers, which a
-# busy machine can starve. What fails then fails the build (tests/flaky.py). A test that outlives
-# its own limit (a loop that cannot be cancelled) ends its worker, and a run that outlives its own
-# ends; both tell where they stood (tests/stuck.py).
+# Workers, each with its own database server and models; a file's tests share what they start, so they
+# stay on one worker. Three where there are servers, on two cores: tests of servers often only wait.
+# One thread each: more would fight over the cores. What fails beside its neighbours is run once more
+# alone and told as flaky: some tests watch real servers, which a busy machine can starve. What fails then
+# fails the build (tests/flaky.py). A test that outlives its own limit (a loop that cannot be cancelled)
+# ends its worker, and a run that outlives its own ends; both tell where they stood (tests/stuck.py).
 # Two arenas: with one for each thread of a server that a test starts, workers grow to gigabytes.
 RUN := OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 $(PY) -m tests.flaky
-TWO := -n 2 --dist loadfile --no-loadscope-reorder --stuck 480 --minutes 65
+WORKERS := --dist loadfile --no-loadscope-reorder --stuck 480 --minutes 65
 BEGAN := $(shell date +%s)
 TOLD = @s=$$(( $$(date +%s) - $(BEGAN) )); echo "make $@: $$(( s / 60 )) min $$(( s % 60 )) s"
 
@@ -112,20 +112,20 @@ define run_beside_types
 	@mkdir -p build
 	@nice -n 19 $(VENV)/bin/mypy > build/mypy.txt 2>&1 & types=$$!; \
 	trap "kill $$types 2> /dev/null" EXIT; \
-	$(RUN) $(TWO) $(1) $(ARGS); tests=$$?; \
+	$(RUN) $(WORKERS) $(1) $(ARGS); tests=$$?; \
 	wait $$types; types=$$?; cat build/mypy.txt; \
 	test $$tests -eq 0 -a $$types -eq 0
 endef
 
 check: style  ## for every save: lint, types, and the quick tests that need no server
-	$(call run_beside_types,-m "not server and not slow and not property and not bug")
+	$(call run_beside_types,-n 2 -m "not server and not slow and not property and not bug")
 	$(TOLD)
 
 # The two environments at once: pip computes on one core.
 test:  ## everything that must pass: lint, types, and the tests
 	@$(MAKE) --no-print-directory --jobs 2 setup vllm
 	@$(MAKE) --no-print-directory style
-	$(call run_beside_types)
+	$(call run_beside_types,-n 3)
 	$(TOLD)
 
 # What says little more than the tests that `make test` runs: whole experiments, the long forms of
