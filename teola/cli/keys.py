@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from teola.cli import options as o
 from teola.cli.serving import part
+
+if TYPE_CHECKING:
+    from teola.serve.access.auth import Key
 
 File = Annotated[Path, typer.Option("--file", help="The server's file of keys.")]
 KEYS = Path("teola-keys.json")
@@ -76,11 +79,24 @@ def list_keys(file: File = KEYS, as_json: o.Json = False, debug: o.Debug = False
             key.tenant,
             ", ".join(key.scopes),
             f"{datetime.fromtimestamp(key.created, UTC):%Y-%m-%d %H:%M}",
+            _a_day(key),
         )
         for key in keys
     ]
-    show_table(["key", "tenant", "scopes", "created (UTC)"], rows)
+    show_table(["key", "tenant", "scopes", "created (UTC)", "a day"], rows)
     return 0
+
+
+def _a_day(key: Key) -> str:
+    """What queries with a key may take in a day, in words."""
+    from teola.price import shown_cost
+
+    bounds = []
+    if (tokens := key.tokens_a_day) is not None:
+        bounds.append("1 token" if tokens == 1 else f"{tokens:,} tokens")
+    if key.cost_a_day is not None:
+        bounds.append(f"a cost of {shown_cost(key.cost_a_day)}")
+    return ", ".join(bounds)
 
 
 @app.command("revoke", epilog=o.examples("teola keys revoke alice"))
