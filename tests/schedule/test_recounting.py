@@ -79,7 +79,7 @@ def test_a_queue_knows_what_its_instances_have(routing: str, seed: int) -> None:
     edited(Coming.remove, "if len(chains[key]) == 1", "if True"),
 )
 def test_a_queue_counts_right_in_one_long_life() -> None:
-    lives("lmetric", 0, 220)
+    lives("lmetric", 1, 220)
 
 
 @catches(
