@@ -33,6 +33,9 @@ ASKED_FOR: Final = ("soak", "nightly")
 """Marks of tests that run only where `-m` names them."""
 SHARED: Final = ("vllm", "ray", "browser")
 """Marks of tests that need a server which only one worker shall start."""
+AFTER: Final = {"ray": "vllm"}
+"""Those of one begin when those of the other have ended, on the same worker: both compute as they
+start, and Ray gives up where that takes too long."""
 TURNS: Final = (SHARED, ("slow",), ("server",))
 """By marks, which files begin first."""
 PROGRAMS: Final = {
@@ -128,7 +131,8 @@ class Scheduling(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return shared_server(self.config.rootpath / file) or file
+        server = shared_server(self.config.rootpath / file)
+        return file if server is None else AFTER.get(server, server)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:

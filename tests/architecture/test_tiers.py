@@ -101,8 +101,8 @@ def test_whole_files_begin_early_for_what_takes_longest_in_them(folder: Path) ->
 
 def test_files_stay_whole_and_those_that_share_a_server_go_together(folder: Path) -> None:
     told = "import os\ndef test_{0}_{1}(): print('at', os.environ['PYTEST_XDIST_WORKER'])\n"
-    marked = "import pytest\npytestmark = pytest.mark.vllm\n"
-    for name, first in (("a", marked), ("b", marked), ("c", ""), ("d", "")):
+    vllm, ray = (f"import pytest\npytestmark = pytest.mark.{name}\n" for name in ("vllm", "ray"))
+    for name, first in (("a", vllm), ("b", ray), ("c", ""), ("d", "")):
         text = "".join(told.format(name, i) for i in range(3))
         (folder / f"test_{name}.py").write_text(first + text)
     code, text = run(
