@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 from typer.main import get_command
 
-from teola.cli import program, tables_sql
+from teola.cli import program, tables_sql, tracing
 from teola.cli.reaching import query_path, span, told
 from teola.cli.showing import LEAST_ROOM, cut_cell, show_result, show_table, shown_value
 from teola.cli.timeline import _axis, _bar, _shortened, _time
@@ -269,6 +269,26 @@ def test_what_is_no_server_of_ours_is_told() -> None:
         told(httpx.Response(200, text="<html>", request=request))
     assert told(httpx.Response(201, json={"a": 1})) == {"a": 1}
     assert query_path("a/b?c") == "/v1/queries/a%2Fb%3Fc"
+
+
+@pytest.mark.parametrize(
+    ("graph", "shown"),
+    [(httpx.Response(200, json={"e": 1}), {"e": 1}), (httpx.Response(404), None)],
+)
+def test_the_trace_of_a_query_that_has_no_graph_is_shown_all_the_same(
+    graph: httpx.Response, shown: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that was refused before it was planned."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/queries/q/graph":
+            return graph
+        assert request.url.path == "/v1/queries/q/timeline"
+        return httpx.Response(200, json={"query_id": "q"})
+
+    client = httpx.Client(base_url="http://x", transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(tracing.reach, "reaching", lambda url, key: client)
+    assert tracing.fetched("http://x", "q", None, "timeline") == ({"query_id": "q"}, shown)
 
 
 # --- teola sql ------------------------------------------------------------------------------------
