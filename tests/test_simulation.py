@@ -83,6 +83,13 @@ def test_it_says_what_it_assumed_and_no_more() -> None:
     assert simulated(inputs={"question": 30}).assumed == {}
 
 
+def test_without_times_of_an_engine_nothing_is_simulated() -> None:
+    """Also where a profile is given: else that engine would be taken for infinitely fast."""
+    for profile in (Profile("none", {}), replace(PROFILE, engines={"llm": EngineProfile()})):
+        with pytest.raises(InputError, match="how long the engines llm take is not known"):
+            simulated(profile=profile)
+
+
 def test_what_was_learned_is_used() -> None:
     profile = replace(PROFILE, habits={("asking", "generate"): Habit(calls=9, output=2.0)})
     found = simulated(lengths={}, profile=profile)

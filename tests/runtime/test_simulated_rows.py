@@ -57,6 +57,15 @@ def test_rows_in_order_find_what_those_before_them_left() -> None:
     assert end.cached_tokens > 0.75 * end.prompt_tokens
 
 
+def test_rows_that_no_memory_holds_fail_and_the_run_ends() -> None:
+    """Also where nothing else happens that could end it."""
+    bed = Sim(Profile("p", {"llm": replace(LLM, kv_blocks=5)}))
+    bed.ask_rows(rows(3))
+    bed.run()
+    (end,) = bed.rows_results
+    assert (end.failed, end.completion_tokens) == (3, 0)
+
+
 @catches(
     "as-if-alone",
     "rows are sent as if nothing of them would be found, until some have ended",

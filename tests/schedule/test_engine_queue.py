@@ -18,6 +18,7 @@ from teola.policies.work import Size, Work
 from teola.schedule.engine_queue import EngineQueue, Limits
 from teola.schedule.events import (
     AbortRequest,
+    CallEnded,
     Cause,
     Completed,
     Dispatch,
@@ -34,6 +35,7 @@ from teola.schedule.events import (
 )
 from teola.schedule.retry_budget import RETRY_FLOOR, RetryBudget
 from tests.planted import catches, edited
+from tests.policies import routed
 from tests.recording import work
 from tests.schedule.ends import AGAIN, done, failed, hear
 
@@ -449,6 +451,23 @@ def test_a_first_token_from_a_lost_instance_is_too_late() -> None:
     assert queue.first_token(FirstToken("e", dispatch.instance, "q", 0), 2.0) == []
     assert [i.weight for i in queue.instances] == [0, 40]
     assert len(queue.first_token(FirstToken("e", again.instance, "q", 0), 2.0)) == 1
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("outcome", [{}, AGAIN, NEVER], ids=["ends", "fails", "fails for good"])
+def test_what_a_call_found_there_is_not_given_back_as_it_ends(outcome: Any, begins: bool) -> None:
+    queue = routed.router(routing.make("lmetric"), 1)
+    shared = routed.prompt(("system", 64))
+    routed.route(queue, "before", shared)
+    routed.first(queue, "before", 0.0)
+    routed.end(queue, "before", 0.0, 1)
+    routed.route(queue, "again", (*shared, *routed.prompt(("own", 20))))
+    ((_, batch),) = queue.works["again", 0].flying.values()
+    assert queue.instances[0].weight == 20
+    if begins:
+        routed.first(queue, "again", 0.0)
+    queue.call_ended(CallEnded("e", batch, "again", 0, outcome), 0.0)
+    assert queue.instances[0].weight == 0
 
 
 def test_free_kv_memory_bounds_what_is_sent() -> None:

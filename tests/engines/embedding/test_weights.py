@@ -104,3 +104,10 @@ def test_the_packaged_model_is_known_wherever_it_lies(
     monkeypatch.setattr(weights, "check_weights", lambda path: None)
     assert identify(folder) == (weights.PACKAGED, weights.PACKAGED_SHA256)
     assert identify(tmp_path / "files")[0] == "files"
+
+
+@pytest.mark.parametrize("name", ["no such/name", "--x"])
+def test_a_name_that_no_hub_has_says_what_to_give(name: str) -> None:
+    with pytest.raises(EngineUnavailable, match="give the path of a folder with the model") as told:
+        locate(name)
+    assert not told.value.retryable, "it would never be one"

@@ -102,3 +102,12 @@ def test_a_rare_trigram_tells_more_than_one_of_most_texts(tmp_path: Path) -> Non
     asked = "harbour row zyzzyva"
     assert likeness(asked, "zyzzyva") > 0.25
     assert "zyzzyva" in [found.value for found in index.find(asked, 10 * CANDIDATES)]
+
+
+def test_columns_come_the_fewest_first_as_long_as_all_of_one_have_room(tmp_path: Path) -> None:
+    index = ValueIndex(tmp_path / "v.db")
+    index.build([("t", "three", ["x", "y", "z"]), ("t", "two", ["a", "b"])])
+    two, three = ("t", "two", ["a", "b"]), ("t", "three", ["x", "y", "z"])
+    assert index.columns(3, 5) == [two, three]
+    assert index.columns(3, 4) == index.columns(2, 5) == index.columns(2, 2) == [two]
+    assert index.columns(3, 1) == index.columns(1, 5) == []

@@ -9,7 +9,7 @@ import pytest
 from teola.engine import Usage
 from teola.errors import EngineError, QueryCancelled
 from teola.profile import paper
-from teola.runtime.observe.trace import Trace
+from teola.runtime.observe.trace import NO_PRIMITIVE, GraphScope, Trace
 from teola.runtime.optimiser import Optimiser
 from teola_apps.naive_rag import app
 from tests.planted import catches, edited
@@ -30,6 +30,15 @@ def called(*, prefilled: bool = True) -> Trace:
 
 def told(trace: Trace) -> list[tuple[Any, ...]]:
     return [(s.primitive, s.state, s.queued, s.start, s.end) for s in trace.spans]
+
+
+def test_steps_before_a_graph_are_known_by_their_names_as_its_primitives_are() -> None:
+    trace = called()
+    trace.step("load", 10.0, 10.5)
+    for path, ids in (("", ("a", "load", "b")), ("outer/1", ("outer/1/a", "outer/1/load", "a"))):
+        scope = GraphScope(trace, path, 0.0)
+        assert [*scope.known] == [*PLAN.ids, "load"]
+        assert [scope.index(id) for id in ids] == [DECODING, NO_PRIMITIVE, None]
 
 
 def test_a_copy_stays_as_it_was() -> None:
