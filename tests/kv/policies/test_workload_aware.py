@@ -74,11 +74,12 @@ def test_of_equals_the_deepest_goes_first() -> None:
 
 
 def test_what_is_computed_behind_a_kept_beginning_is_deeper_than_that() -> None:
-    made = Watched(5, told(a=(0.1, 1.0), b=(0.1, 1.0)))
+    made = Watched(8, told(a=(0.1, 1.0), b=(0.1, 1.0), c=(0.1, 1.0)))
     made.ask(["a0", "a1", "a2", "a3"], access("a"))
     assert made.ask(["a0", "a1", "a2", "a3", "a4"], access("a")) == 4
-    made.ask(["c"], access("b"))
-    assert made.evicted == ["a4"]
+    made.ask(["b0", "b1", "b2"], access("b"))
+    made.ask(["c"], access("c"))
+    assert made.evicted == ["a4"], "of another prompt, as likely to be read, b2 is less deep"
 
 
 def test_a_quick_category_that_is_older_outlives_a_slow_one() -> None:
