@@ -1,4 +1,7 @@
-"""Why calls go where they go, as routing policies tell it and as people read it."""
+"""Why calls go where they go, as routing policies tell it and as people read it.
+
+Long because each policy tells reasons of its own.
+"""
 
 from __future__ import annotations
 

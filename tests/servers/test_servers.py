@@ -54,7 +54,7 @@ async def test_odd_answers_are_read() -> None:
 @catches(
     "last-line",
     "what comes after the last line feed is dropped",
-    edited("teola_engines.openai.wire:events", 'rest.startswith(b"data:")', "False"),
+    edited("teola_engines.openai.wire:events", 'rest.startswith((b"data:", b"error:"))', "False"),
 )
 @catches(
     "comment-is-alive",
