@@ -142,6 +142,8 @@ def test_of_two_folders_each_is_asked_about_alone(
     found = index([folder, other], where, sync=True, may_delete=lambda number, of: of == 4)
     assert found["deleted"] == 3
     assert sorted(listed(where)) == [*NAMES, "b/z.md"]
+    found = index([folder, other], where, sync=True, may_delete=lambda number, of: True)
+    assert (found["deleted"], sorted(listed(where))) == (2, ["a/deep/boat.md", "b/z.md"])
 
 
 def test_sync_wants_folders(folder: Path, where: dict[str, Any]) -> None:
