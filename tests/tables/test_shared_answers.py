@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import pyarrow as pa
@@ -177,6 +178,18 @@ def test_a_run_waits_for_the_answers_of_another_that_renews_its_lease(dsn: str) 
         assert sorted(asker.prompts) == ["q\na: 6", "q\na: 7", "q\na: 8"]
     assert done.rows == [(at, f"v{at}") for at in range(4, 9)]
     assert (done.report["asked"], done.report["answered_before"]) == (3, 2)
+
+
+def test_a_key_is_held_by_its_claim_or_by_the_lease_of_the_run_that_claimed_it(dsn: str) -> None:
+    one, other = uuid4(), uuid4()
+    with closing(AnswersDatabase(dsn, writes=True)) as answers:
+        assert answers.claim(one, "op", ["long"], 60.0) == {"long"}
+        assert answers.claim(one, "op", ["over"], -1.0) == {"over"}
+        assert answers.held(other, ["long", "over", "new"]) == {"long"}, "there is no lease yet"
+        answers.renew(one, 60.0)
+        assert answers.held(other, ["long", "over", "new"]) == {"long", "over"}
+        assert answers.claim(other, "op", ["long", "over", "new"], 60.0) == {"new"}
+        assert answers.held(one, ["long", "over", "new"]) == {"new"}, "its own are free to it"
 
 
 def test_who_waits_can_be_cancelled_and_keeps_to_its_deadline(dsn: str) -> None:
