@@ -181,6 +181,8 @@ def test_what_applications_may_take_and_cost_holds_where_they_are_served() -> No
             assert runtime.objectives.by_app == {"notes": 9.0, "without": 8.0}
             assert runtime.prices == {}, "of another model"
             assert runtime.budgets == {"notes": DayBudget(tokens=7)}
+        with Engines(learn="off", llm=[URL]).configured(Configuration(), apps) as runtime:
+            assert runtime.prices == {}, "nor of one that an option names"
         with Engines(learn="off", price="3,4").configured(Configuration(), apps) as runtime:
             assert set(runtime.prices.values()) == {dear}
 

@@ -106,6 +106,8 @@ class Engines:
         configs = self.configs(base.engine_configs(brought(apps, base.engines)))
         learn = self._learn(policies.learn)
         prices = base.model_prices()
+        # An application's price is for its own engine, not for one that a file or an option names.
+        named = {*base.engines, *prices, *(("llm", *LIKE_LLM) if self.llm else ())}
         runtime = Runtime(
             configs,
             batching=self.batching,
@@ -120,12 +122,7 @@ class Engines:
                 "objectives", apps, lambda own: own.objectives.by_app, base.objectives
             ),
             slo_scale=policies.slo_scale,
-            prices=self._prices(
-                {  # one of an application is for its own engine, not for the file's
-                    **_own("prices", apps, lambda own: own.prices, {*base.engines, *prices}),
-                    **prices,
-                }
-            ),
+            prices=self._prices({**_own("prices", apps, lambda own: own.prices, named), **prices}),
             budgets=_brought("budgets", apps, lambda own: own.budgets, base.day_budgets()),
         )
         runtime.fitting = Fitting(*(app.runtime.fitting for app in apps if app.runtime))
