@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from teola.policies import batching
+from teola.policies.asker import Asker
 from teola.policies.routing import ANY, RoutingPolicy
 from teola.policies.routing.base import HELD, MOST_HELD_S, Left, Paused, holdable
 from teola.policies.work import Work
@@ -221,6 +222,16 @@ def test_what_the_end_of_a_program_lets_go_is_sent_at_once(dropped: bool) -> Non
     assert gate.told == [Paused("p", "", True)]
     sent_to = [command.engine for command in core.flush(1.0) if isinstance(command, Dispatch)]
     assert sent_to == ["llm"]
+
+
+def test_a_program_goes_on_when_a_query_inside_of_it_ends() -> None:
+    gate = Gate()
+    llm = EngineQueue("llm", [Limits(100, 8, 1, True)], batching.make("fifo"), gate)
+    core = Core({"llm": llm}, lambda run, i: 10)
+    asker = Asker(app="a", program="p", admitted=0.0)
+    core.add(GraphRun("inner", plan(*call_of_a_plan("m")), asker=asker))
+    core.tell("inner", Cancelled(), 1.0)
+    assert gate.told == []
 
 
 def test_a_held_work_that_is_bound_is_found_out() -> None:

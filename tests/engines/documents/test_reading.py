@@ -98,6 +98,16 @@ def test_what_stands_between_cells_is_found_whatever_they_say(
         assert csv_table.read(path, ALL).text == "\n".join([" | ".join(names), *named])
 
 
+@pytest.mark.usefixtures("field_size")
+def test_a_row_that_the_beginning_of_a_file_cuts_says_nothing_of_what_stands_between_cells(
+    tmp_path: Path,
+) -> None:
+    """Its first cell alone fills the beginning, and has a semicolon as the heading has."""
+    path, long = tmp_path / "a.csv", "w" * 5000
+    path.write_text(f"n;m,b,c\nu;{long},1,2\n")
+    assert csv_table.read(path, ALL).text == f"n;m | b | c\nn;m: u;{long} | b: 1 | c: 2"
+
+
 @pytest.mark.parametrize(
     ("value", "least", "number"),
     [
